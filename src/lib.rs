@@ -1,0 +1,8 @@
+//! edgepass, the login service of a mini-program as a WASI 0.3 component.
+
+pub mod clock;
+pub mod host;
+pub mod message;
+pub mod outbound;
+pub mod random;
+pub mod store;
