@@ -5,4 +5,7 @@ pub mod host;
 pub mod message;
 pub mod outbound;
 pub mod random;
+pub mod service;
 pub mod store;
+
+pub use service::{Description, Service};

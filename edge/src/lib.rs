@@ -1,1 +1,4 @@
-//! x
+//! The edge node as a library.
+
+pub mod handler;
+pub mod kv;
