@@ -110,7 +110,7 @@ impl Head {
         }
     }
 
-    fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    fn all<'a, 'n>(&'a self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + use<'a, 'n> {
         self.iter().filter(move |(n, _)| *n == name).map(|(_, value)| value)
     }
 }
