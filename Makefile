@@ -1,0 +1,68 @@
+# The verbs. CI calls `make ci` and nothing else; a laptop does the same.
+.DEFAULT_GOAL := help
+.PHONY: help serve demo build component test fmt lint unit doc ci debian reproducible smoke deny audit bench clean
+
+# One profile for tests and serving, so that wasmtime is compiled once.
+PROFILE := --release
+BIN     := target/release
+LISTEN  ?= 127.0.0.1:3000
+STATE   ?= .edgepass
+# cargo-nextest where it is installed; cargo's own runner does the same, slower.
+RUN_TESTS := $(shell cargo nextest --version >/dev/null 2>&1 && echo "nextest run --no-fail-fast" || echo "test")
+TEST_PROFILE := $(shell cargo nextest --version >/dev/null 2>&1 && echo "--cargo-profile release" || echo "--release")
+
+help: ## this list
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+serve: build ## a node with the simulator on $(LISTEN): log in with three curl lines
+	$(BIN)/edgepass serve --manifest spin.toml --listen $(LISTEN) --sim --state-dir $(STATE)
+
+demo: build ## walk a login step by step, each request and answer in colour
+	$(BIN)/edgepass demo
+
+build: component ## the edge node, the harness and both components
+	cargo build $(PROFILE) --bins
+
+component: ## target/edgepass.wasm and target/edgepass-node.wasm
+	cargo xtask component
+
+test: fmt component lint unit doc ## everything: format, lints, unit, behaviour natively and through both doors, imports
+
+fmt:
+	cargo fmt --all --check
+
+lint:
+	cargo clippy $(PROFILE) --workspace --all-targets -- -D warnings
+	cargo xtask lint-wasm
+
+unit:
+	cargo $(RUN_TESTS) $(TEST_PROFILE) --workspace
+	cargo test $(PROFILE) --workspace --doc
+
+doc:
+	RUSTDOCFLAGS="-D warnings" cargo doc $(PROFILE) --workspace --no-deps
+
+ci: test debian reproducible smoke deny ## what CI runs: test, the second toolchain, same bytes twice, a real node, licences
+
+debian: ## build both components with Debian's rustc-web instead of rustup's target
+	cargo xtask component --toolchain debian --out target/debian
+
+reproducible: ## two builds of one commit give the same bytes
+	cargo xtask component --check-reproducible
+
+smoke: build ## the binaries as a user runs them: serve, log in, kill, restart, hey
+	tests/smoke.sh
+
+deny: ## licences, sources, bans
+	@cargo deny --version >/dev/null 2>&1 || cargo install cargo-deny --version 0.20.2 --locked --debug
+	cargo deny check licenses bans sources
+
+audit: ## the advisory database as well (it is fetched)
+	cargo deny check
+
+bench: build ## cold start and cost per login through each door
+	$(BIN)/edgepass-bench cold-start
+
+clean:
+	cargo clean
+	rm -rf $(STATE)
