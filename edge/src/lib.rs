@@ -2,3 +2,6 @@
 
 pub mod handler;
 pub mod kv;
+pub mod manifest;
+pub mod template;
+pub mod variables;

@@ -1,0 +1,125 @@
+//! `[component.<id>.tool.edgepass]`: what this node wants to know and Spin does not.
+
+use std::{
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::{Deserialize, Deserializer, de::Error as _};
+use toml::Table;
+
+/// Settings of the node for one component. Durations are written `"250ms"`, `"30s"`, `"1h"`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    /// The artefact of world `node`, served instead of `source`. Default: none.
+    pub node: Option<PathBuf>,
+    /// Core threads. Default: one per CPU the process may use.
+    pub cores: Option<NonZeroUsize>,
+    /// Longest request body; longer is 413. Default: 1 MiB.
+    pub max_body_bytes: usize,
+    /// Connections at once, all cores together; above it none is accepted. Default: 10,000.
+    pub max_connections: usize,
+    /// For the head of a request to arrive. Default: 10 s.
+    #[serde(deserialize_with = "duration")]
+    pub header_timeout: Duration,
+    /// For the body of a request to arrive. Default: 10 s.
+    #[serde(deserialize_with = "duration")]
+    pub body_timeout: Duration,
+    /// Between two requests on a connection. Default: 75 s, above the 60 s of common load balancers,
+    /// so that it is they who close.
+    #[serde(deserialize_with = "duration")]
+    pub idle_timeout: Duration,
+    /// From a request's last byte to its answer; later is 504. Default: 15 s.
+    #[serde(deserialize_with = "duration")]
+    pub request_timeout: Duration,
+    /// How long a request may wait for an instance; longer is 503. Default: 1 s.
+    #[serde(deserialize_with = "duration")]
+    pub queue_wait: Duration,
+    /// For requests under way when the node is told to stop. Default: 30 s.
+    #[serde(deserialize_with = "duration")]
+    pub drain_timeout: Duration,
+    /// How long an instance may compute without waiting for anything. Default: 500 ms.
+    #[serde(deserialize_with = "duration")]
+    pub cpu_limit: Duration,
+    /// Instances per core. Default: 128.
+    pub max_instances: usize,
+    /// Requests an instance is given at once while another has room. Default: 8; four times as many
+    /// when none has.
+    pub concurrency: usize,
+    /// Requests until an instance is replaced, give or take a tenth. Default: 10,000.
+    pub max_reuse: u64,
+    /// Age at which an instance is replaced. Default: 1 h.
+    #[serde(deserialize_with = "duration")]
+    pub max_age: Duration,
+    /// Linear memory of an instance; at half of it the instance is replaced. Default: 64 MiB.
+    pub memory_limit_bytes: usize,
+    /// A fresh instance for every request. Default: no.
+    pub isolated: bool,
+    /// Whether `Server-Timing` reaches clients; it tells which check failed. Default: no.
+    pub server_timing: bool,
+    /// Exchanges at once with one upstream, per core. Default: 512.
+    pub upstream_connections: usize,
+    /// More certificate authorities for upstreams, in PEM. Default: Mozilla's only.
+    pub ca_roots: Option<PathBuf>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            node: None,
+            cores: None,
+            max_body_bytes: 1024 * 1024,
+            max_connections: 10_000,
+            header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            request_timeout: Duration::from_secs(15),
+            queue_wait: Duration::from_secs(1),
+            drain_timeout: Duration::from_secs(30),
+            cpu_limit: Duration::from_millis(500),
+            max_instances: 128,
+            concurrency: 8,
+            max_reuse: 10_000,
+            max_age: Duration::from_hours(1),
+            memory_limit_bytes: 64 * 1024 * 1024,
+            isolated: false,
+            server_timing: false,
+            upstream_connections: 512,
+            ca_roots: None,
+        }
+    }
+}
+
+impl Settings {
+    /// Reads `tool.edgepass`; other tools' tables are theirs. On failure: the key below the
+    /// component, and what is wrong.
+    pub(super) fn read(mut tool: Table, folder: &Path) -> Result<Self, (String, String)> {
+        let Some(table) = tool.remove("edgepass") else { return Ok(Self::default()) };
+        let mut settings =
+            Self::deserialize(table).map_err(|error| ("tool.edgepass".into(), error.message().to_owned()))?;
+        settings.node = settings.node.map(|path| folder.join(path));
+        settings.ca_roots = settings.ca_roots.map(|path| folder.join(path));
+        let counts = [
+            ("max_body_bytes", settings.max_body_bytes),
+            ("max_connections", settings.max_connections),
+            ("max_instances", settings.max_instances),
+            ("concurrency", settings.concurrency),
+            ("max_reuse", usize::try_from(settings.max_reuse).unwrap_or(usize::MAX)),
+            ("memory_limit_bytes", settings.memory_limit_bytes),
+            ("upstream_connections", settings.upstream_connections),
+        ];
+        match counts.into_iter().find(|(_, count)| *count == 0) {
+            Some((name, _)) => Err((format!("tool.edgepass.{name}"), "must be at least 1".into())),
+            None => Ok(settings),
+        }
+    }
+}
+
+/// A duration of at least a millisecond: none of the settings means anything at zero.
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let duration = humantime::parse_duration(&text).ok().filter(|duration| *duration >= Duration::from_millis(1));
+    duration.ok_or_else(|| D::Error::custom(format!("`{text}` is not a duration such as \"250ms\", \"30s\" or \"1h\"")))
+}
