@@ -1,6 +1,8 @@
 //! edgepass, the login service of a mini-program as a WASI 0.3 component.
 
 pub mod clock;
+#[cfg(target_family = "wasm")]
+mod entry;
 pub mod host;
 pub mod message;
 pub mod outbound;
