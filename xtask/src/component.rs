@@ -32,6 +32,7 @@ pub(crate) type Artefacts = Vec<Artefact>;
 /// # Errors
 /// When the build fails, or a component is too large or not of its world.
 pub(crate) fn build(toolchain: &Toolchain, target_dir: &Path, out_dir: &Path) -> anyhow::Result<Artefacts> {
+    fs::create_dir_all(out_dir).with_context(|| format!("making {}", out_dir.display()))?;
     WORLDS.into_iter().map(|world| build_one(world, toolchain, target_dir, out_dir)).collect()
 }
 

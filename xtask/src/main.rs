@@ -33,6 +33,9 @@ enum Task {
         /// Where the standard library of wasm32-unknown-unknown comes from
         #[arg(long, value_enum, default_value_t)]
         toolchain: Way,
+        /// Folder for the two components instead of the target folder
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
         /// Build everything a second time from nothing and compare the bytes
         #[arg(long)]
         check_reproducible: bool,
@@ -48,11 +51,12 @@ enum Task {
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().task {
-        Task::Component { toolchain, check_reproducible } => {
+        Task::Component { toolchain, out, check_reproducible } => {
             let toolchain = toolchain::find(toolchain)?;
             println!("wasm target: {toolchain}");
             let target_dir = cargo::target_dir();
-            let artefacts = component::build(&toolchain, &target_dir, &target_dir)?;
+            let out = out.map_or_else(|| target_dir.clone(), |out| cargo::root().join(out));
+            let artefacts = component::build(&toolchain, &target_dir, &out)?;
             if check_reproducible {
                 check_reproducible_from(&artefacts, &toolchain, &target_dir)?;
             }
