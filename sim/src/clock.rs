@@ -25,9 +25,7 @@ impl Clock {
     /// The machine's time, running on.
     #[must_use]
     pub fn system() -> Self {
-        let start = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let start = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self::new(start, Some(Instant::now()))
     }
 
@@ -38,31 +36,19 @@ impl Clock {
     }
 
     fn new(start: Duration, running_since: Option<Instant>) -> Self {
-        Self(Arc::new(Inner {
-            start,
-            running_since,
-            advanced_ms: AtomicU64::new(0),
-        }))
+        Self(Arc::new(Inner { start, running_since, advanced_ms: AtomicU64::new(0) }))
     }
 
     /// Puts the clock forward by whole milliseconds.
     pub fn advance(&self, by: Duration) {
         let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
-        let _ = self
-            .0
-            .advanced_ms
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |ms| {
-                Some(ms.saturating_add(by))
-            });
+        let _ = self.0.advanced_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |ms| Some(ms.saturating_add(by)));
     }
 
     /// Since the Unix epoch.
     #[must_use]
     pub fn now(&self) -> Duration {
-        let ran = self
-            .0
-            .running_since
-            .map_or(Duration::ZERO, |since| since.elapsed());
+        let ran = self.0.running_since.map_or(Duration::ZERO, |since| since.elapsed());
         let advanced = Duration::from_millis(self.0.advanced_ms.load(Ordering::Relaxed));
         self.0.start.saturating_add(ran).saturating_add(advanced)
     }

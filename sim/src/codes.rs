@@ -79,49 +79,24 @@ impl Codes {
     pub(crate) fn issue(&self, code: Arc<str>, app: usize, user: Arc<str>, kind: CodeKind) {
         let now = self.clock.now();
         let expires = now.saturating_add(LIFETIME);
-        let mut shard = self
-            .shard(&code)
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut shard = self.shard(&code).lock().unwrap_or_else(PoisonError::into_inner);
         while let Some((expires, _)) = shard.oldest_first.front()
-            && (shard.oldest_first.len() >= self.capacity_per_shard
-                || (!self.reusable && *expires <= now))
+            && (shard.oldest_first.len() >= self.capacity_per_shard || (!self.reusable && *expires <= now))
         {
             let oldest = shard.oldest_first.pop_front();
             oldest.and_then(|(_, code)| shard.issued.remove(&code));
         }
         shard.oldest_first.push_back((expires, Arc::clone(&code)));
-        shard.issued.insert(
-            code,
-            Issued {
-                app,
-                user,
-                kind,
-                expires,
-                used: false,
-            },
-        );
+        shard.issued.insert(code, Issued { app, user, kind, expires, used: false });
     }
 
     /// Takes `code` on behalf of `app`: of any number of callers at once, one gets the user.
     /// `None`: a code that was never issued, where those are good too.
-    pub(crate) fn redeem(
-        &self,
-        code: &str,
-        app: usize,
-        kind: CodeKind,
-    ) -> Result<Option<Arc<str>>, Refused> {
+    pub(crate) fn redeem(&self, code: &str, app: usize, kind: CodeKind) -> Result<Option<Arc<str>>, Refused> {
         let now = self.clock.now();
-        let mut shard = self
-            .shard(code)
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut shard = self.shard(code).lock().unwrap_or_else(PoisonError::into_inner);
         let Some(issued) = shard.issued.get_mut(code) else {
-            return if self.reusable {
-                Ok(None)
-            } else {
-                Err(Refused::Invalid)
-            };
+            return if self.reusable { Ok(None) } else { Err(Refused::Invalid) };
         };
         if issued.app != app || issued.kind != kind || (!self.reusable && issued.expires <= now) {
             return Err(Refused::Invalid);
@@ -164,29 +139,19 @@ mod tests {
         let (codes, clock) = codes(false, 100);
         issue(&codes, "early");
         issue(&codes, "late");
-        clock.advance(LIFETIME - Duration::from_millis(1));
+        clock.advance(Duration::from_millis(299_999));
         assert_eq!(redeem(&codes, "early"), Ok(Some("alice".into())));
         clock.advance(Duration::from_millis(1));
         assert_eq!(redeem(&codes, "late"), Err(Refused::Invalid));
-        assert_eq!(
-            redeem(&codes, "early"),
-            Err(Refused::Invalid),
-            "used and expired"
-        );
+        assert_eq!(redeem(&codes, "early"), Err(Refused::Invalid), "used and expired");
     }
 
     #[test]
     fn a_refused_redeem_does_not_use_the_code_up() {
         let (codes, _) = codes(false, 100);
         issue(&codes, "code");
-        assert_eq!(
-            codes.redeem("code", 1, CodeKind::Login),
-            Err(Refused::Invalid)
-        );
-        assert_eq!(
-            codes.redeem("code", 0, CodeKind::Phone),
-            Err(Refused::Invalid)
-        );
+        assert_eq!(codes.redeem("code", 1, CodeKind::Login), Err(Refused::Invalid));
+        assert_eq!(codes.redeem("code", 0, CodeKind::Phone), Err(Refused::Invalid));
         assert_eq!(redeem(&codes, "code"), Ok(Some("alice".into())));
         assert_eq!(redeem(&codes, "code"), Err(Refused::Used));
     }
@@ -198,13 +163,8 @@ mod tests {
             issue(&codes, &n.to_string());
         }
         let remembered = || -> usize {
-            let shards = codes
-                .shards
-                .iter()
-                .map(|shard| shard.lock().expect("no panic"));
-            shards
-                .map(|shard| shard.issued.len().max(shard.oldest_first.len()))
-                .sum()
+            let shards = codes.shards.iter().map(|shard| shard.lock().expect("no panic"));
+            shards.map(|shard| shard.issued.len().max(shard.oldest_first.len())).sum()
         };
         assert!(remembered() <= SHARDS * 2, "{}", remembered());
         clock.advance(LIFETIME);
@@ -225,9 +185,6 @@ mod tests {
             assert_eq!(redeem(&codes, "code"), Ok(Some("alice".into())));
             assert_eq!(redeem(&codes, "0a1b2c3d"), Ok(None));
         }
-        assert_eq!(
-            codes.redeem("code", 1, CodeKind::Login),
-            Err(Refused::Invalid)
-        );
+        assert_eq!(codes.redeem("code", 1, CodeKind::Login), Err(Refused::Invalid));
     }
 }

@@ -1,13 +1,11 @@
 //! What a simulator is started with, and what can be wrong about it.
 
 use std::{
-    fmt, io,
+    io,
     net::{Ipv4Addr, SocketAddr},
     num::NonZeroUsize,
     time::Duration,
 };
-
-use serde::{Deserialize, Serialize};
 
 use crate::{App, Clock};
 
@@ -84,23 +82,6 @@ impl SimConfig {
     }
 }
 
-/// A platform the simulator speaks for; its name in paths, faults and the journal.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Platform {
-    /// `wechat`
-    #[default]
-    Wechat,
-}
-
-impl fmt::Display for Platform {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Wechat => "wechat",
-        })
-    }
-}
-
 /// Why a simulator did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -133,7 +114,4 @@ pub enum StartError {
     /// A thread or its runtime cannot be made.
     #[error("cannot start a simulator thread")]
     Thread(#[source] io::Error),
-    /// The system gives no randomness.
-    #[error("no randomness for codes")]
-    Random(#[source] getrandom::Error),
 }

@@ -214,10 +214,7 @@ impl Fault {
     /// `kind` for every call, until disarmed.
     #[must_use]
     pub fn new(kind: Kind) -> Self {
-        Self {
-            kind,
-            rules: Rules::default(),
-        }
+        Self { kind, rules: Rules::default() }
     }
 
     /// For the next `times` matching calls; 0 is taken as 1.
@@ -250,27 +247,18 @@ impl Fault {
 
     /// Whether the call is carried out although its answer is lost or spoilt.
     pub(crate) fn spends(&self) -> bool {
-        self.rules
-            .spend
-            .unwrap_or_else(|| self.kind.spoils_the_truth())
+        self.rules.spend.unwrap_or_else(|| self.kind.spoils_the_truth())
     }
 
     fn check(&self) -> Result<(), BadFault> {
         match &self.kind {
-            Kind::HttpStatus { status }
-            | Kind::Body {
-                status: Some(status),
-                ..
-            } if !(200..600).contains(status) => {
+            Kind::HttpStatus { status } | Kind::Body { status: Some(status), .. } if !(200..600).contains(status) => {
                 return Err(BadFault::Status(*status));
             }
             Kind::Huge { bytes, .. } if *bytes > MAX_HUGE_BYTES => {
                 return Err(BadFault::Huge(*bytes));
             }
-            Kind::Body {
-                content_type: Some(text),
-                ..
-            } if HeaderValue::from_str(text).is_err() => {
+            Kind::Body { content_type: Some(text), .. } if HeaderValue::from_str(text).is_err() => {
                 return Err(BadFault::ContentType);
             }
             _ => {}
@@ -287,9 +275,8 @@ impl TryFrom<Map<String, Value>> for Fault {
 
     /// Splits the members, because serde's `flatten` lets unknown ones pass.
     fn try_from(members: Map<String, Value>) -> Result<Self, BadFault> {
-        let (rules, kind) = members
-            .into_iter()
-            .partition::<Map<_, _>, _>(|(name, _)| MEMBERS_OF_RULES.contains(&name.as_str()));
+        let (rules, kind) =
+            members.into_iter().partition::<Map<_, _>, _>(|(name, _)| MEMBERS_OF_RULES.contains(&name.as_str()));
         Ok(Self {
             kind: serde_json::from_value(Value::Object(kind))?,
             rules: serde_json::from_value(Value::Object(rules))?,
@@ -310,12 +297,7 @@ impl Faults {
         }
         list.last_id += 1;
         let id = list.last_id;
-        list.armed.push(Armed {
-            id,
-            seen: 0,
-            hits: 0,
-            fault: Arc::new(fault),
-        });
+        list.armed.push(Armed { id, seen: 0, hits: 0, fault: Arc::new(fault) });
         self.armed.store(list.armed.len(), Ordering::Release);
         Ok(id)
     }
@@ -343,17 +325,10 @@ impl Faults {
             fault: &'a Fault,
         }
         let list = self.lock();
-        let rows = list.armed.iter().map(
-            |Armed {
-                 id, hits, fault, ..
-             }| {
-                serde_json::json!(Row {
-                    id: *id,
-                    hits: *hits,
-                    fault
-                })
-            },
-        );
+        let rows = list
+            .armed
+            .iter()
+            .map(|Armed { id, hits, fault, .. }| serde_json::json!(Row { id: *id, hits: *hits, fault }));
         rows.collect()
     }
 
@@ -371,10 +346,7 @@ impl Faults {
                 return true;
             }
             armed.seen += 1;
-            if rules
-                .every
-                .is_some_and(|every| !armed.seen.is_multiple_of(every.get()))
-            {
+            if rules.every.is_some_and(|every| !armed.seen.is_multiple_of(every.get())) {
                 return true;
             }
             armed.hits += 1;
@@ -395,13 +367,8 @@ impl Faults {
 
 impl Match {
     fn takes(&self, appid: &[u8], code: &[u8]) -> bool {
-        self.code
-            .as_ref()
-            .is_none_or(|wanted| wanted.as_bytes() == code)
-            && self
-                .appid
-                .as_ref()
-                .is_none_or(|wanted| wanted.as_bytes() == appid)
+        self.code.as_ref().is_none_or(|wanted| wanted.as_bytes() == code)
+            && self.appid.as_ref().is_none_or(|wanted| wanted.as_bytes() == appid)
     }
 }
 
@@ -483,26 +450,16 @@ impl Kind {
             Self::Html {} => Answer::new(StatusCode::OK, "text/html; charset=utf-8", PAGE),
             Self::Huge { bytes, chunked } => {
                 let answer = Answer::new(StatusCode::OK, "text/plain", huge(*bytes));
-                Answer {
-                    chunked: *chunked,
-                    ..answer
-                }
+                Answer { chunked: *chunked, ..answer }
             }
             Self::Empty {} => Answer::new(StatusCode::OK, "text/plain", Bytes::new()),
             Self::HttpStatus { status } => {
                 let body = format!("simulated status {status}\n");
-                Answer {
-                    status: status_of(*status),
-                    ..plain(body)
-                }
+                Answer { status: status_of(*status), ..plain(body) }
             }
             Self::Errcode { errcode } => refusal(*errcode, false),
             Self::StringErrcode { errcode } => refusal(*errcode, true),
-            Self::Body {
-                body,
-                status,
-                content_type,
-            } => {
+            Self::Body { body, status, content_type } => {
                 let mut answer = plain(body.clone());
                 answer.status = status.map_or(StatusCode::OK, status_of);
                 if let Some(Ok(value)) = content_type.as_deref().map(HeaderValue::from_str) {
@@ -512,8 +469,7 @@ impl Kind {
             }
             Self::Patch { set, unset } => {
                 let mut answer = truth();
-                let mut members: Map<String, Value> =
-                    serde_json::from_slice(&answer.body).unwrap_or_default();
+                let mut members: Map<String, Value> = serde_json::from_slice(&answer.body).unwrap_or_default();
                 members.retain(|name, _| !unset.contains(name));
                 members.extend(set.clone());
                 answer.body = Value::Object(members).to_string().into();

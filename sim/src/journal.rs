@@ -3,9 +3,10 @@
 use std::{
     collections::VecDeque,
     sync::{
-        Mutex, MutexGuard, PoisonError,
+        Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use serde::Serialize;
@@ -17,6 +18,7 @@ pub struct Journal {
     capacity: usize,
     total: AtomicU64,
     entries: Mutex<VecDeque<Entry>>,
+    recorded: Condvar,
 }
 
 /// One request as it came. The app secret is nowhere in it.
@@ -67,11 +69,7 @@ pub struct Outcome {
 impl Journal {
     /// Keeps the newest `capacity` requests; 0 only counts.
     pub(crate) fn new(capacity: usize) -> Self {
-        Self {
-            capacity,
-            total: AtomicU64::new(0),
-            entries: Mutex::default(),
-        }
+        Self { capacity, total: AtomicU64::new(0), entries: Mutex::default(), recorded: Condvar::new() }
     }
 
     /// Counts a request and, where anything is kept, keeps what `entry` makes of its number.
@@ -87,6 +85,15 @@ impl Journal {
             entries.pop_front();
         }
         entries.push_back(entry(number));
+        self.recorded.notify_all();
+    }
+
+    /// Blocks until `total` requests have been received, at most for `limit`; tells whether they
+    /// have. Without capacity nothing wakes it before `limit`.
+    pub fn wait(&self, total: u64, limit: Duration) -> bool {
+        let missing = |_: &mut VecDeque<Entry>| self.total() < total;
+        let _woken = self.recorded.wait_timeout_while(self.lock(), limit, missing);
+        self.total() >= total
     }
 
     /// Requests received since the start or the last clearing, kept or not.

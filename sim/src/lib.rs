@@ -1,4 +1,4 @@
-//! The simulated platforms: a faithful stand-in for development, tests and load, WeChat first.
+//! The simulated platforms: a faithful stand-in for development, tests and load, `WeChat` first.
 //!
 //! **This logs anyone in as anyone.** Whoever can reach it can get a code for any user name, so it
 //! listens on loopback and refuses any other address unless [`SimConfig::allow_non_loopback`] says
@@ -66,13 +66,14 @@
 //! # Map
 //!
 //! ```text
-//! server   listens, threads, connections, stop        wire     the bytes HTTP forbids: reset, half a body
-//! routes   one request: platform call or control      faults   which fault hits which call, and its answer
-//! wechat   WeChat's wire form, apps, rules            journal  what was received
-//! codes    issue and redeem    people  who is who     clock, query, config
+//! server     listens, threads, connections, stop     wire     the bytes HTTP forbids: reset, half a body
+//! routes     one request: a call or a control        faults   which fault hits which call, and its answer
+//! platform   what is common to all platforms         journal  what was received
+//! wechat     WeChat's wire form, apps and rules      codes    issue and redeem
+//! clock, query, config                               people   who is who
 //! ```
-//! A second platform is a file beside `wechat.rs` that holds its own [`codes`] and [`people`], a
-//! variant of [`Platform`], and its paths in `routes.rs`.
+//! A second platform is a file beside `wechat.rs`, which keeps its own codes and people and makes
+//! a `platform::Call` of a request; a variant of [`Platform`]; and its paths in `routes.rs`.
 
 mod clock;
 mod codes;
@@ -80,6 +81,7 @@ mod config;
 mod faults;
 mod journal;
 mod people;
+mod platform;
 mod query;
 mod routes;
 mod server;
@@ -88,10 +90,11 @@ mod wire;
 
 pub use self::{
     clock::Clock,
-    config::{Platform, SAMPLE_APPID, SAMPLE_SECRET, SimConfig, StartError},
+    config::{SAMPLE_APPID, SAMPLE_SECRET, SimConfig, StartError},
     faults::{BadFault, Fault, Faults, Kind, Match, Rules},
     journal::{Entry, Journal, Outcome},
     people::Identity,
+    platform::Platform,
     server::Simulator,
     wechat::{App, BadApp, ControlError},
 };

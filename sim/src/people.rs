@@ -5,6 +5,7 @@
 
 use std::{
     collections::HashMap,
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -26,12 +27,26 @@ pub struct Identity {
     pub session_key: String,
 }
 
-impl std::fmt::Debug for Identity {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Identity")
-            .field("openid", &self.openid)
-            .field("unionid", &self.unionid)
-            .finish_non_exhaustive()
+impl Identity {
+    /// `user`, of whom this is known, as the app with this id and owner sees them.
+    pub(crate) fn derive(
+        user: &str,
+        appid: &str,
+        owner: Option<&str>,
+        Recalled { traits, key_generation }: Recalled,
+    ) -> Self {
+        let key = digest(&["session_key", appid, user], key_generation);
+        Self {
+            openid: id("openid", appid, user),
+            unionid: owner.filter(|_| traits.has_unionid).map(|owner| id("unionid", owner, user)),
+            session_key: Base64::encode_string(&key[..16]),
+        }
+    }
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").field("openid", &self.openid).field("unionid", &self.unionid).finish_non_exhaustive()
     }
 }
 
@@ -46,11 +61,16 @@ pub(crate) struct Traits {
 
 impl Default for Traits {
     fn default() -> Self {
-        Self {
-            errcode: None,
-            has_unionid: true,
-        }
+        Self { errcode: None, has_unionid: true }
     }
+}
+
+/// What is known of a user in one app.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Recalled {
+    pub(crate) traits: Traits,
+    /// How often the key has been replaced.
+    key_generation: u64,
 }
 
 /// More users than the configured capacity.
@@ -82,40 +102,21 @@ struct Key {
 impl People {
     /// `refresh`: the age below which a key survives a login. At most `capacity` users are kept.
     pub(crate) fn new(clock: Clock, refresh: Duration, capacity: usize) -> Self {
-        Self {
-            clock,
-            refresh,
-            capacity,
-            known: Mutex::default(),
-        }
+        Self { clock, refresh, capacity, known: Mutex::default() }
     }
 
     /// `user` logs in to `app`: makes a new key when `rotate` says so or, where it says nothing,
     /// when the old one is old enough. Gives the name back as it is stored.
-    pub(crate) fn log_in(
-        &self,
-        user: &str,
-        app: usize,
-        rotate: Option<bool>,
-    ) -> Result<Arc<str>, Full> {
+    pub(crate) fn log_in(&self, user: &str, app: usize, rotate: Option<bool>) -> Result<Arc<str>, Full> {
         let now = self.clock.now();
         let mut known = self.known();
         let name = self.meet(&mut known, user)?;
         let person = known.entry(Arc::clone(&name)).or_default();
         match person.keys.iter_mut().find(|(of, _)| *of == app) {
-            None => person.keys.push((
-                app,
-                Key {
-                    generation: 0,
-                    since: now,
-                },
-            )),
+            None => person.keys.push((app, Key { generation: 0, since: now })),
             Some((_, key)) => {
                 if rotate.unwrap_or(now.saturating_sub(key.since) >= self.refresh) {
-                    *key = Key {
-                        generation: key.generation + 1,
-                        since: now,
-                    };
+                    *key = Key { generation: key.generation + 1, since: now };
                 }
             }
         }
@@ -130,37 +131,13 @@ impl People {
         Ok(())
     }
 
-    /// What was told about `user`.
-    pub(crate) fn traits(&self, user: &str) -> Traits {
-        self.known()
-            .get(user)
-            .map_or_else(Traits::default, |person| person.traits)
-    }
-
-    /// `user` as the app with this place, id and owner sees them.
-    pub(crate) fn identity(
-        &self,
-        user: &str,
-        app: usize,
-        appid: &str,
-        owner: Option<&str>,
-    ) -> Identity {
-        let (has_unionid, generation) = self.known().get(user).map_or((true, 0), |person| {
+    /// What is known of `user` in `app`; someone never met is like anyone else.
+    pub(crate) fn recall(&self, user: &str, app: usize) -> Recalled {
+        self.known().get(user).map_or_else(Recalled::default, |person| {
             let key = person.keys.iter().find(|(of, _)| *of == app);
-            (
-                person.traits.has_unionid,
-                key.map_or(0, |(_, key)| key.generation),
-            )
-        });
-        Identity {
-            openid: id("openid", appid, user),
-            unionid: owner
-                .filter(|_| has_unionid)
-                .map(|owner| id("unionid", owner, user)),
-            session_key: Base64::encode_string(
-                &digest(&["session_key", appid, user], generation)[..16],
-            ),
-        }
+            let key_generation = key.map_or(0, |(_, key)| key.generation);
+            Recalled { traits: person.traits, key_generation }
+        })
     }
 
     /// The name under which `user` is stored, if there is room for them.
@@ -181,9 +158,7 @@ impl People {
 fn id(what: &str, within: &str, user: &str) -> String {
     let mut text = String::with_capacity(29);
     text.push('o');
-    text.push_str(&Base64UrlUnpadded::encode_string(
-        &digest(&[what, within, user], 0)[..21],
-    ));
+    text.push_str(&Base64UrlUnpadded::encode_string(&digest(&[what, within, user], 0)[..21]));
     text.truncate(28);
     text
 }
@@ -210,52 +185,38 @@ mod tests {
 
     #[test]
     fn ids_have_the_platforms_shape_and_are_the_same_on_every_run() {
-        let (people, _) = people();
-        let alice = people.identity("alice", 0, "wx1", Some("owner"));
-        assert_eq!(
-            alice,
-            self::people().0.identity("alice", 0, "wx1", Some("owner"))
-        );
-        for id in [
-            &alice.openid,
-            alice.unionid.as_ref().expect("the app has an owner"),
-        ] {
+        let alice = Identity::derive("alice", "wx1", Some("owner"), Recalled::default());
+        // Computed apart from this code: SHA-256 over the length-prefixed parts.
+        assert_eq!(alice.openid, "oKtkcKM-6emjp5Bb3aTePHYVD342");
+        for id in [&alice.openid, alice.unionid.as_ref().expect("the app has an owner")] {
             assert_eq!(id.len(), 28);
             assert!(id.starts_with('o'));
-            assert!(
-                id.bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
-            );
+            assert!(id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_'));
         }
         assert_ne!(Some(&alice.openid), alice.unionid.as_ref());
         assert_eq!(alice.session_key.len(), 24);
-        assert_eq!(
-            Base64::decode_vec(&alice.session_key)
-                .expect("base64")
-                .len(),
-            16
-        );
+        assert_eq!(Base64::decode_vec(&alice.session_key).expect("base64").len(), 16);
     }
 
     #[test]
     fn openid_is_per_app_and_unionid_per_owner() {
-        let (people, _) = people();
-        let here = people.identity("alice", 0, "wx1", Some("owner"));
-        let sister = people.identity("alice", 1, "wx2", Some("owner"));
-        let stranger = people.identity("alice", 2, "wx3", Some("other"));
-        let alone = people.identity("alice", 3, "wx4", None);
+        let see = |user, appid, owner| Identity::derive(user, appid, owner, Recalled::default());
+        let here = see("alice", "wx1", Some("owner"));
+        let sister = see("alice", "wx2", Some("owner"));
+        let stranger = see("alice", "wx3", Some("other"));
+        let alone = see("alice", "wx4", None);
         assert_ne!(here.openid, sister.openid);
         assert_ne!(here.session_key, sister.session_key);
         assert_eq!(here.unionid, sister.unionid);
         assert_ne!(here.unionid, stranger.unionid);
         assert_eq!(alone.unionid, None);
-        assert_ne!(here.openid, people.identity("bob", 0, "wx1", None).openid);
+        assert_ne!(here.openid, see("bob", "wx1", None).openid);
     }
 
     #[test]
     fn a_login_rotates_an_old_key_of_its_app_only() {
         let (people, clock) = people();
-        let key = |app| people.identity("alice", app, "wx", None).session_key;
+        let key = |app| Identity::derive("alice", "wx", None, people.recall("alice", app)).session_key;
         let log_in = |app, rotate| people.log_in("alice", app, rotate).expect("room");
         log_in(0, None);
         log_in(1, None);
@@ -282,10 +243,8 @@ mod tests {
         }
         assert!(people.log_in("d", 0, None).is_err());
         assert!(people.tell("d", |traits| traits.errcode = Some(1)).is_err());
-        people
-            .tell("c", |traits| traits.errcode = Some(1))
-            .expect("known");
-        assert_eq!(people.traits("c").errcode, Some(1));
-        assert_eq!(people.traits("d"), Traits::default());
+        people.tell("c", |traits| traits.errcode = Some(1)).expect("known");
+        assert_eq!(people.recall("c", 0).traits.errcode, Some(1));
+        assert_eq!(people.recall("d", 0), Recalled::default());
     }
 }

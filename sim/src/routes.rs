@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header, request::Parts};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::{Body, Incoming};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    BadFault, Clock, ControlError, Entry, Fault, Faults, Journal, Outcome, Platform, SimConfig,
+    BadFault, Clock, ControlError, Entry, Fault, Faults, Journal, Outcome, SimConfig,
     faults::Hit,
+    platform::Call,
     query,
-    wechat::{self, Call, WeChat},
+    wechat::{self, WeChat},
     wire::{Answer, Script},
 };
 
@@ -47,112 +48,101 @@ impl World {
     ) -> Result<Response<Full<Bytes>>, Script> {
         let (parts, body) = request.into_parts();
         let Some(body) = read(body).await else {
-            return Ok(problem(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "the body is longer than 64 KiB",
-            ));
+            return Ok(problem(StatusCode::PAYLOAD_TOO_LARGE, "the body is longer than 64 KiB"));
         };
-        let received = Received {
-            connection,
-            parts: &parts,
-            body_bytes: body.len(),
-        };
+        let received = Received { connection, parts: &parts, body_bytes: body.len() };
         match parts.uri.path() {
-            wechat::EXCHANGE_PATH => self.exchange(&received).await,
+            wechat::EXCHANGE_PATH => {
+                let (delay, reply) = self.call(&received, &self.wechat.exchange(&parts));
+                if !delay.is_zero() {
+                    tokio::time::sleep(delay).await;
+                }
+                reply.map(Into::into)
+            }
             "/" => Ok(Answer::new(StatusCode::OK, "text/plain; charset=utf-8", PAGE).into()),
             path if path.starts_with("/sim/") => Ok(self.control(&parts, path, &body)),
             _ => {
                 let status = Some(StatusCode::NOT_FOUND.as_u16());
-                let outcome = || Outcome {
-                    status,
-                    ..Outcome::default()
-                };
-                self.journal.record(|number| {
-                    received.entry(number, self.clock.unix_ms(), None, None, outcome())
-                });
-                Ok(problem(
-                    StatusCode::NOT_FOUND,
-                    "no simulated platform has this path",
-                ))
+                let outcome = Outcome { status, ..Outcome::default() };
+                self.journal.record(|number| self.entry(number, &received, None, outcome));
+                Ok(problem(StatusCode::NOT_FOUND, "no simulated platform has this path"))
             }
         }
     }
 
-    async fn exchange(&self, received: &Received<'_>) -> Result<Response<Full<Bytes>>, Script> {
-        let call = Call::read(received.parts);
-        let Hit { delay, fault } = self
-            .faults
-            .take(Platform::Wechat, call.appid(), call.code());
+    /// Carries out a call, or what a fault makes of it.
+    fn call(&self, received: &Received<'_>, call: &dyn Call) -> (Duration, Result<Answer, Script>) {
+        let Hit { delay, fault } = self.faults.take(call.platform(), call.appid(), call.code());
         let spends = fault.as_ref().is_none_or(|fault| fault.spends());
-        let verdict = spends.then(|| self.wechat.exchange(&call));
-        let truth = || match &verdict {
-            Some(verdict) => self.wechat.answer(&verdict.result),
-            // Not reached: a fault that spoils the true answer spends the code.
-            None => self.wechat.refusal(-1, false),
-        };
+        let truth = spends.then(|| call.answer());
+        let user = truth.as_ref().and_then(|truth| truth.user.clone());
+        let truth = || truth.unwrap_or_else(|| call.answer());
         let reply = match &fault {
             None => Ok(truth()),
-            Some(fault) => fault.kind.spoil(truth, |errcode, as_string| {
-                self.wechat.refusal(errcode, as_string)
-            }),
+            Some(fault) => fault.kind.spoil(truth, |errcode, as_string| call.refusal(errcode, as_string)),
         };
         self.journal.record(|number| {
             let latency = (!delay.is_zero()).then_some("latency");
+            let answer = reply.as_ref().ok();
             let outcome = Outcome {
-                status: reply.as_ref().ok().map(|answer| answer.status.as_u16()),
-                errcode: reply.as_ref().ok().and_then(|answer| answer.errcode),
-                user: verdict
-                    .and_then(|verdict| verdict.user)
-                    .map(|user| user.to_string()),
+                status: answer.map(|answer| answer.status.as_u16()),
+                errcode: answer.and_then(|answer| answer.errcode),
+                user: user.map(|user| user.to_string()),
                 fault: fault.as_ref().map(|fault| fault.kind.name()).or(latency),
                 delay_ms: u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
             };
-            let secret_ok = self.wechat.secret_ok(&call);
-            received.entry(
-                number,
-                self.clock.unix_ms(),
-                Some(Platform::Wechat),
-                secret_ok,
-                outcome,
-            )
+            self.entry(number, received, Some(call), outcome)
         });
-        if !delay.is_zero() {
-            tokio::time::sleep(delay).await;
+        (delay, reply)
+    }
+
+    fn entry(&self, number: u64, received: &Received<'_>, call: Option<&dyn Call>, outcome: Outcome) -> Entry {
+        let Parts { method, uri, headers, .. } = received.parts;
+        let query = query::mask(uri.query().unwrap_or_default(), "secret", "***");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Entry {
+            number,
+            unix_ms: self.clock.unix_ms(),
+            connection: received.connection,
+            platform: call.map(Call::platform),
+            method: method.to_string(),
+            path: uri.path().to_owned(),
+            parameters: query::parameters(&query).map(|(name, value)| (text(&name), text(&value))).collect(),
+            query,
+            secret_ok: call.and_then(Call::secret_ok),
+            headers: headers.keys().map(ToString::to_string).collect(),
+            body_bytes: received.body_bytes,
+            outcome,
         }
-        reply.map(Into::into)
     }
 
     fn control(&self, parts: &Parts, path: &str, body: &[u8]) -> Response<Full<Bytes>> {
-        let (is_get, is_post, is_delete) = match parts.method {
-            Method::GET | Method::HEAD => (true, false, false),
-            Method::POST => (false, true, false),
-            Method::DELETE => (false, false, true),
-            _ => (false, false, false),
-        };
-        let done = match path {
-            "/sim/healthz" if is_get => Ok(json!({ "status": "ok" })),
-            "/sim/healthz" => return method_not_allowed("GET, HEAD"),
-            "/sim/wechat/login" if is_post => self.wechat.control_login(body).map_err(Into::into),
-            "/sim/wechat/users" if is_post => self.wechat.control_users(body).map_err(Into::into),
-            "/sim/wechat/login" | "/sim/wechat/users" => return method_not_allowed("POST"),
-            "/sim/faults" if is_get => Ok(json!({ "faults": self.faults.list() })),
-            "/sim/faults" if is_post => match self.arm(body) {
+        let method = if parts.method == Method::HEAD { "GET" } else { parts.method.as_str() };
+        let done = match (method, path) {
+            ("GET", "/sim/healthz") => Ok(json!({ "status": "ok" })),
+            ("POST", "/sim/wechat/login") => self.wechat.control_login(body).map_err(Into::into),
+            ("POST", "/sim/wechat/users") => self.wechat.control_users(body).map_err(Into::into),
+            ("GET", "/sim/faults") => Ok(json!({ "faults": self.faults.list() })),
+            ("POST", "/sim/faults") => match self.arm(body) {
                 Ok(id) => return answer(StatusCode::CREATED, &json!({ "id": id })),
                 Err(bad) => Err(bad.into()),
             },
-            "/sim/faults" if is_delete => return no_content(self.faults.clear()),
-            "/sim/faults" => return method_not_allowed("GET, HEAD, POST, DELETE"),
-            "/sim/journal" if is_get => Ok(json!({
+            ("DELETE", "/sim/faults") => {
+                self.faults.clear();
+                return no_content();
+            }
+            ("GET", "/sim/journal") => Ok(json!({
                 "total": self.journal.total(),
                 "capacity": self.journal.capacity(),
                 "entries": self.journal.entries(),
             })),
-            "/sim/journal" if is_delete => return no_content(self.journal.clear()),
-            "/sim/journal" => return method_not_allowed("GET, HEAD, DELETE"),
-            "/sim/clock" if is_get => Ok(self.time()),
-            "/sim/clock" if is_post => self.advance(body),
-            "/sim/clock" => return method_not_allowed("GET, HEAD, POST"),
-            _ => return problem(StatusCode::NOT_FOUND, "no such control; see /"),
+            ("DELETE", "/sim/journal") => {
+                self.journal.clear();
+                return no_content();
+            }
+            ("GET", "/sim/clock") => Ok(self.time()),
+            ("POST", "/sim/clock") => self.advance(body),
+            _ => return not_a_control(path),
         };
         match done {
             Ok(value) => answer(StatusCode::OK, &value),
@@ -187,43 +177,6 @@ struct Received<'a> {
     body_bytes: usize,
 }
 
-impl Received<'_> {
-    fn entry(
-        &self,
-        number: u64,
-        unix_ms: u64,
-        platform: Option<Platform>,
-        secret_ok: Option<bool>,
-        outcome: Outcome,
-    ) -> Entry {
-        let Parts {
-            method,
-            uri,
-            headers,
-            ..
-        } = self.parts;
-        let query = uri.query().unwrap_or_default();
-        let masked = query::mask(query, "secret", "***");
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Entry {
-            number,
-            unix_ms,
-            connection: self.connection,
-            platform,
-            method: method.to_string(),
-            path: uri.path().to_owned(),
-            parameters: query::parameters(&masked)
-                .map(|(name, value)| (text(&name), text(&value)))
-                .collect(),
-            query: masked,
-            secret_ok,
-            headers: headers.keys().map(ToString::to_string).collect(),
-            body_bytes: self.body_bytes,
-            outcome,
-        }
-    }
-}
-
 /// A control request that was not carried out.
 struct Rejected {
     status: StatusCode,
@@ -238,10 +191,7 @@ impl From<ControlError> for Rejected {
             ControlError::Full => StatusCode::INSUFFICIENT_STORAGE,
             ControlError::Random => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        Self {
-            status,
-            reason: error.to_string(),
-        }
+        Self { status, reason: error.to_string() }
     }
 }
 
@@ -251,20 +201,24 @@ impl From<BadFault> for Rejected {
             BadFault::TooMany => StatusCode::CONFLICT,
             _ => StatusCode::BAD_REQUEST,
         };
-        Self {
-            status,
-            reason: error.to_string(),
-        }
+        Self { status, reason: error.to_string() }
     }
 }
 
-/// The whole body, or `None` when it is too long or broken off.
-async fn read(body: Incoming) -> Option<Bytes> {
-    if body.is_end_stream() {
-        return Some(Bytes::new());
+/// The whole body, or `None` when it is too long or broken off. What is too long is read on for a
+/// while: closing a socket with bytes unread resets it, and the client would not see the 413.
+async fn read(mut body: Incoming) -> Option<Bytes> {
+    let (mut whole, mut seen) = (Vec::new(), 0);
+    while seen <= MAX_IGNORED_BYTES
+        && let Some(frame) = body.frame().await
+    {
+        let Ok(data) = frame.ok()?.into_data() else { continue };
+        seen += data.len();
+        if seen <= MAX_BODY_BYTES {
+            whole.extend_from_slice(&data);
+        }
     }
-    let whole = Limited::new(body, MAX_BODY_BYTES).collect().await.ok()?;
-    Some(whole.to_bytes())
+    (seen <= MAX_BODY_BYTES).then(|| whole.into())
 }
 
 fn answer(status: StatusCode, value: &Value) -> Response<Full<Bytes>> {
@@ -275,15 +229,22 @@ fn problem(status: StatusCode, reason: &str) -> Response<Full<Bytes>> {
     answer(status, &json!({ "error": reason }))
 }
 
-fn method_not_allowed(allow: &'static str) -> Response<Full<Bytes>> {
+/// 405 where another method would do, else 404.
+fn not_a_control(path: &str) -> Response<Full<Bytes>> {
+    let allow = match path {
+        "/sim/healthz" => "GET, HEAD",
+        "/sim/wechat/login" | "/sim/wechat/users" => "POST",
+        "/sim/faults" => "GET, HEAD, POST, DELETE",
+        "/sim/journal" => "GET, HEAD, DELETE",
+        "/sim/clock" => "GET, HEAD, POST",
+        _ => return problem(StatusCode::NOT_FOUND, "no such control; see /"),
+    };
     let mut response = problem(StatusCode::METHOD_NOT_ALLOWED, "method not allowed");
-    response
-        .headers_mut()
-        .insert(header::ALLOW, HeaderValue::from_static(allow));
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
     response
 }
 
-fn no_content((): ()) -> Response<Full<Bytes>> {
+fn no_content() -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response
@@ -291,6 +252,9 @@ fn no_content((): ()) -> Response<Full<Bytes>> {
 
 /// Control bodies are small; so is everything a mini-program platform is sent for a login.
 const MAX_BODY_BYTES: usize = 64 << 10;
+
+/// How far a longer body is read before the connection is given up.
+const MAX_IGNORED_BYTES: usize = 4 << 20;
 
 const PAGE: &str = "\
 THIS IS A SIMULATOR. It logs anyone in as anyone. Never put it where others can reach it.

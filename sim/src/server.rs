@@ -20,8 +20,7 @@ use tokio::{
 };
 
 use crate::{
-    Clock, ControlError, Faults, Identity, Journal, SimConfig, StartError, codes::CodeKind,
-    routes::World, wire::Script,
+    Clock, ControlError, Faults, Identity, Journal, SimConfig, StartError, codes::CodeKind, routes::World, wire::Script,
 };
 
 /// A running simulator, until it is stopped or dropped.
@@ -38,35 +37,23 @@ impl Simulator {
     /// # Errors
     /// When `config` is not sound, names an address that is not loopback without allowing that, or
     /// names one that cannot be listened on.
+    #[expect(clippy::needless_pass_by_value, reason = "a simulator is started once")]
     pub fn start(config: SimConfig) -> Result<Self, StartError> {
         config.check()?;
-        getrandom::u64().map_err(StartError::Random)?;
-        let bind = |source| StartError::Bind {
-            addr: config.listen,
-            source,
-        };
+        let bind = |source| StartError::Bind { addr: config.listen, source };
         let listener = listen(config.listen).map_err(bind)?;
         let addr = listener.local_addr().map_err(bind)?;
         let (stop, stopped) = watch::channel(false);
-        let mut simulator = Self {
-            addr,
-            world: Arc::new(World::new(&config)),
-            stop,
-            threads: Vec::new(),
-        };
+        let mut simulator = Self { addr, world: Arc::new(World::new(&config)), stop, threads: Vec::new() };
 
         let mut inboxes = Vec::new();
         for number in 0..config.threads.get() {
             let (inbox, sockets) = mpsc::unbounded_channel();
             inboxes.push(inbox);
             let (world, stopped) = (Arc::clone(&simulator.world), stopped.clone());
-            simulator.spawn(format!("sim-{number}"), move || {
-                serve(sockets, world, stopped)
-            })?;
+            simulator.spawn(format!("sim-{number}"), move || serve(sockets, world, stopped))?;
         }
-        simulator.spawn("sim-accept".to_owned(), move || {
-            accept(listener, inboxes, stopped)
-        })?;
+        simulator.spawn("sim-accept".to_owned(), move || accept(listener, inboxes, stopped))?;
 
         tracing::warn!(
             %addr,
@@ -111,10 +98,7 @@ impl Simulator {
     /// # Errors
     /// When no app has that id, the name is not a user's, or there is no room for the user.
     pub fn log_in(&self, user: &str, appid: Option<&str>) -> Result<String, ControlError> {
-        let code = self
-            .world
-            .wechat
-            .log_in(user, appid, CodeKind::Login, None)?;
+        let code = self.world.wechat.log_in(user, appid, CodeKind::Login, None)?;
         Ok(code.to_string())
     }
 
@@ -137,9 +121,7 @@ impl Simulator {
     ) -> Result<(), StartError> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(StartError::Thread)?;
-        let thread = thread::Builder::new()
-            .name(name)
-            .spawn(move || runtime.block_on(work()));
+        let thread = thread::Builder::new().name(name).spawn(move || runtime.block_on(work()));
         self.threads.push(thread.map_err(StartError::Thread)?);
         Ok(())
     }
@@ -197,11 +179,7 @@ async fn accept(
 }
 
 /// Serves the sockets of one thread until no more come and the last has ended.
-async fn serve(
-    mut sockets: mpsc::UnboundedReceiver<Accepted>,
-    world: Arc<World>,
-    stopped: watch::Receiver<bool>,
-) {
+async fn serve(mut sockets: mpsc::UnboundedReceiver<Accepted>, world: Arc<World>, stopped: watch::Receiver<bool>) {
     // Nothing is ever sent: the channel ends when the last connection has dropped its half.
     let (open, mut all_closed) = mpsc::channel::<()>(1);
     while let Some((number, socket)) = sockets.recv().await {
@@ -218,21 +196,14 @@ async fn serve(
     all_closed.recv().await;
 }
 
-async fn connection(
-    number: u64,
-    socket: TcpStream,
-    world: Arc<World>,
-    mut stopped: watch::Receiver<bool>,
-) {
+async fn connection(number: u64, socket: TcpStream, world: Arc<World>, mut stopped: watch::Receiver<bool>) {
     // An answer is one write; waiting for more would only add Nagle's delay to the platform's.
     let _ = socket.set_nodelay(true);
     let service = service_fn(move |request| {
         let world = Arc::clone(&world);
         async move { world.handle(number, request).await }
     });
-    let mut http = http1::Builder::new()
-        .max_buf_size(MAX_HEAD_BYTES)
-        .serve_connection(TokioIo::new(socket), service);
+    let mut http = http1::Builder::new().max_buf_size(MAX_HEAD_BYTES).serve_connection(TokioIo::new(socket), service);
     let ended = tokio::select! {
         ended = &mut http => ended,
         () = stop(&mut stopped) => {
@@ -241,10 +212,7 @@ async fn connection(
         }
     };
     let Err(error) = ended else { return };
-    let Some(script) = error
-        .source()
-        .and_then(|source| source.downcast_ref::<Script>())
-    else {
+    let Some(script) = error.source().and_then(|source| source.downcast_ref::<Script>()) else {
         return tracing::debug!(%error, "connection broken");
     };
     let socket = http.into_parts().io.into_inner();

@@ -19,9 +19,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::{
-    Clock, Identity, SimConfig,
+    Clock, Identity, Platform, SimConfig,
     codes::{CodeKind, Codes, Refused},
     people::{Full, People},
+    platform::Call,
     query,
     wire::Answer,
 };
@@ -43,10 +44,7 @@ pub struct App {
 
 impl fmt::Debug for App {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("App")
-            .field("appid", &self.appid)
-            .field("owner", &self.owner)
-            .finish_non_exhaustive()
+        f.debug_struct("App").field("appid", &self.appid).field("owner", &self.owner).finish_non_exhaustive()
     }
 }
 
@@ -69,11 +67,7 @@ impl FromStr for App {
         if appid.is_empty() || secret.is_empty() || owner == Some("") {
             return Err(BadApp);
         }
-        Ok(Self {
-            appid: appid.into(),
-            secret: secret.into(),
-            owner: owner.map(Into::into),
-        })
+        Ok(Self { appid: appid.into(), secret: secret.into(), owner: owner.map(Into::into) })
     }
 }
 
@@ -85,23 +79,21 @@ pub(crate) struct WeChat {
     request_ids: RequestIds,
 }
 
-/// The parameters of an exchange, decoded; of one sent twice the first. All absent where the
-/// method is not GET, because the platform reads the query of a GET only.
-#[derive(Default)]
-pub(crate) struct Call<'a> {
+/// A call of `code2Session`, with its parameters decoded; of one sent twice the first. All are
+/// absent where the method is not GET, because the platform reads the query of a GET only.
+pub(crate) struct Exchange<'a> {
+    wechat: &'a WeChat,
     appid: Option<Cow<'a, [u8]>>,
     secret: Option<Cow<'a, [u8]>>,
     js_code: Option<Cow<'a, [u8]>>,
     grant_type: Option<Cow<'a, [u8]>>,
 }
 
-impl<'a> Call<'a> {
-    pub(crate) fn read(parts: &'a Parts) -> Self {
-        let mut call = Self::default();
-        if parts.method != Method::GET {
-            return call;
-        }
-        for (name, value) in query::parameters(parts.uri.query().unwrap_or_default()) {
+impl<'a> Exchange<'a> {
+    fn read(wechat: &'a WeChat, parts: &'a Parts) -> Self {
+        let mut call = Self { wechat, appid: None, secret: None, js_code: None, grant_type: None };
+        let query = parts.uri.query().filter(|_| parts.method == Method::GET);
+        for (name, value) in query::parameters(query.unwrap_or_default()) {
             let place = match &*name {
                 b"appid" => &mut call.appid,
                 b"secret" => &mut call.secret,
@@ -114,35 +106,76 @@ impl<'a> Call<'a> {
         call
     }
 
-    /// Empty counts as missing.
-    pub(crate) fn appid(&self) -> &[u8] {
+    /// Checks in this order, so that a call with several mistakes is told of the first. Takes the
+    /// code only when nothing else is wrong; then `user` is whose it was.
+    fn session(&self, user: &mut Option<Arc<str>>) -> Result<Identity, i64> {
+        if self.appid().is_empty() {
+            return Err(APPID_MISSING);
+        }
+        let (place, app) = self.wechat.app(self.appid()).ok_or(APPID_INVALID)?;
+        let secret = self.secret.as_deref().unwrap_or_default();
+        if secret.is_empty() {
+            return Err(SECRET_MISSING);
+        }
+        if secret != app.secret.as_bytes() {
+            return Err(SECRET_INVALID);
+        }
+        if self.code().is_empty() {
+            return Err(CODE_MISSING);
+        }
+        if self.grant_type.as_deref() != Some(b"authorization_code") {
+            return Err(GRANT_TYPE_INVALID);
+        }
+        let code = String::from_utf8_lossy(self.code());
+        let redeemed = self.wechat.codes.redeem(&code, place, CodeKind::Login).map_err(|refused| match refused {
+            Refused::Invalid => CODE_INVALID,
+            Refused::Used => CODE_USED,
+        })?;
+        let name = user.insert(redeemed.unwrap_or_else(|| format!("code:{code}").into()));
+        let recalled = self.wechat.people.recall(name, place);
+        match recalled.traits.errcode {
+            Some(errcode) => Err(errcode),
+            None => Ok(Identity::derive(name, &app.appid, app.owner.as_deref(), recalled)),
+        }
+    }
+}
+
+impl Call for Exchange<'_> {
+    fn platform(&self) -> Platform {
+        Platform::Wechat
+    }
+
+    fn appid(&self) -> &[u8] {
         self.appid.as_deref().unwrap_or_default()
     }
 
-    /// Empty counts as missing.
-    pub(crate) fn code(&self) -> &[u8] {
+    fn code(&self) -> &[u8] {
         self.js_code.as_deref().unwrap_or_default()
     }
 
-    fn secret(&self) -> &[u8] {
-        self.secret.as_deref().unwrap_or_default()
+    fn secret_ok(&self) -> Option<bool> {
+        let (_, app) = self.wechat.app(self.appid())?;
+        Some(self.secret.as_deref()? == app.secret.as_bytes())
     }
-}
 
-/// What the platform makes of a call.
-pub(crate) struct Verdict {
-    /// Whose code was taken, if one was.
-    pub(crate) user: Option<Arc<str>>,
-    /// The session, or the platform's number.
-    pub(crate) result: Result<Identity, i64>,
-}
+    fn answer(&self) -> Answer {
+        let mut user = None;
+        let answer = match self.session(&mut user) {
+            Err(errcode) => self.refusal(errcode, false),
+            Ok(Identity { openid, unionid, session_key }) => {
+                // No character of these needs escaping in JSON.
+                let unionid = unionid.map(|id| format!(r#","unionid":"{id}""#)).unwrap_or_default();
+                text(format!(r#"{{"session_key":"{session_key}","openid":"{openid}"{unionid}}}"#))
+            }
+        };
+        Answer { user, ..answer }
+    }
 
-impl From<i64> for Verdict {
-    fn from(errcode: i64) -> Self {
-        Self {
-            user: None,
-            result: Err(errcode),
-        }
+    fn refusal(&self, errcode: i64, as_string: bool) -> Answer {
+        let quote = if as_string { "\"" } else { "" };
+        let (errmsg, rid) = (errmsg(errcode), self.wechat.request_ids.next());
+        let body = format!(r#"{{"errcode":{quote}{errcode}{quote},"errmsg":"{errmsg}, rid: {rid}"}}"#);
+        Answer { errcode: Some(errcode), ..text(body) }
     }
 }
 
@@ -193,111 +226,29 @@ struct Tell {
 
 impl WeChat {
     pub(crate) fn new(config: &SimConfig) -> Self {
-        let SimConfig {
-            clock, capacity, ..
-        } = config;
+        let clock = || config.clock.clone();
         Self {
             apps: config.apps.clone(),
-            codes: Codes::new(clock.clone(), config.reusable_codes, *capacity),
-            people: People::new(clock.clone(), config.session_key_refresh, *capacity),
-            request_ids: RequestIds::new(clock.clone()),
+            codes: Codes::new(clock(), config.reusable_codes, config.capacity),
+            people: People::new(clock(), config.session_key_refresh, config.capacity),
+            request_ids: RequestIds::new(clock()),
         }
     }
 
-    /// `code2Session`.
-    pub(crate) fn exchange(&self, call: &Call<'_>) -> Verdict {
-        if call.appid().is_empty() {
-            return APPID_MISSING.into();
-        }
-        let Some((place, app)) = self.app(call.appid()) else {
-            return APPID_INVALID.into();
-        };
-        if call.secret().is_empty() {
-            return SECRET_MISSING.into();
-        }
-        if call.secret() != app.secret.as_bytes() {
-            return SECRET_INVALID.into();
-        }
-        if call.code().is_empty() {
-            return CODE_MISSING.into();
-        }
-        if call.grant_type.as_deref() != Some(b"authorization_code") {
-            return GRANT_TYPE_INVALID.into();
-        }
-        let code = String::from_utf8_lossy(call.code());
-        let user = match self.codes.redeem(&code, place, CodeKind::Login) {
-            Ok(Some(user)) => user,
-            Ok(None) => format!("code:{code}").into(),
-            Err(Refused::Invalid) => return CODE_INVALID.into(),
-            Err(Refused::Used) => return CODE_USED.into(),
-        };
-        let result = match self.people.traits(&user).errcode {
-            Some(errcode) => Err(errcode),
-            None => Ok(self.identity_in(&user, place, app)),
-        };
-        Verdict {
-            user: Some(user),
-            result,
-        }
-    }
-
-    /// The answer on the wire.
-    pub(crate) fn answer(&self, result: &Result<Identity, i64>) -> Answer {
-        match result {
-            Err(errcode) => self.refusal(*errcode, false),
-            Ok(Identity {
-                openid,
-                unionid,
-                session_key,
-            }) => {
-                // No character of these needs escaping in JSON.
-                let unionid = unionid.as_ref().map(|id| format!(r#","unionid":"{id}""#));
-                let unionid = unionid.unwrap_or_default();
-                text(format!(
-                    r#"{{"session_key":"{session_key}","openid":"{openid}"{unionid}}}"#
-                ))
-            }
-        }
-    }
-
-    /// The error form; the number as a string when `as_string`.
-    pub(crate) fn refusal(&self, errcode: i64, as_string: bool) -> Answer {
-        let quote = if as_string { "\"" } else { "" };
-        let (errmsg, rid) = (errmsg(errcode), self.request_ids.next());
-        let body =
-            format!(r#"{{"errcode":{quote}{errcode}{quote},"errmsg":"{errmsg}, rid: {rid}"}}"#);
-        Answer {
-            errcode: Some(errcode),
-            ..text(body)
-        }
-    }
-
-    /// Whether the call names a known app and that app's secret; `None` where it lacks either.
-    pub(crate) fn secret_ok(&self, call: &Call<'_>) -> Option<bool> {
-        let (_, app) = self.app(call.appid())?;
-        let secret = call.secret.as_deref()?;
-        Some(secret == app.secret.as_bytes())
+    /// Reads a call of [`EXCHANGE_PATH`].
+    pub(crate) fn exchange<'a>(&'a self, parts: &'a Parts) -> Exchange<'a> {
+        Exchange::read(self, parts)
     }
 
     /// `POST /sim/wechat/login`.
     pub(crate) fn control_login(&self, body: &[u8]) -> Result<Value, ControlError> {
-        let LogIn {
-            user,
-            appid,
-            kind,
-            rotate,
-        } = serde_json::from_slice(body)?;
+        let LogIn { user, appid, kind, rotate } = serde_json::from_slice(body)?;
         Ok(json!({ "code": &*self.log_in(&user, appid.as_deref(), kind, rotate)? }))
     }
 
     /// `POST /sim/wechat/users`.
     pub(crate) fn control_users(&self, body: &[u8]) -> Result<Value, ControlError> {
-        let Tell {
-            user,
-            blocked,
-            errcode,
-            unionid,
-        } = serde_json::from_slice(body)?;
+        let Tell { user, blocked, errcode, unionid } = serde_json::from_slice(body)?;
         check_user(&user)?;
         let told = match (errcode, blocked) {
             (Some(errcode), _) => Some(Some(errcode)),
@@ -312,18 +263,14 @@ impl WeChat {
         }
         let apps: Vec<Value> = (self.apps.iter().enumerate())
             .map(|(place, app)| {
-                let Identity {
-                    openid,
-                    unionid,
-                    session_key,
-                } = self.identity_in(&user, place, app);
+                let Identity { openid, unionid, session_key } = self.identity_in(&user, place, app);
                 json!({
                     "appid": app.appid, "openid": openid, "unionid": unionid,
                     "session_key": session_key,
                 })
             })
             .collect();
-        let errcode = self.people.traits(&user).errcode;
+        let errcode = self.people.recall(&user, 0).traits.errcode;
         Ok(json!({ "user": user, "errcode": errcode, "apps": apps }))
     }
 
@@ -338,11 +285,7 @@ impl WeChat {
         check_user(user)?;
         let place = match appid {
             None => 0,
-            Some(appid) => {
-                self.app(appid.as_bytes())
-                    .ok_or(ControlError::UnknownApp)?
-                    .0
-            }
+            Some(appid) => self.app(appid.as_bytes()).ok_or(ControlError::UnknownApp)?.0,
         };
         let code = new_code().map_err(|_| ControlError::Random)?;
         let user = self.people.log_in(user, place, rotate)?;
@@ -357,15 +300,12 @@ impl WeChat {
     }
 
     fn identity_in(&self, user: &str, place: usize, app: &App) -> Identity {
-        self.people
-            .identity(user, place, &app.appid, app.owner.as_deref())
+        let recalled = self.people.recall(user, place);
+        Identity::derive(user, &app.appid, app.owner.as_deref(), recalled)
     }
 
     fn app(&self, appid: &[u8]) -> Option<(usize, &App)> {
-        self.apps
-            .iter()
-            .enumerate()
-            .find(|(_, app)| app.appid.as_bytes() == appid)
+        self.apps.iter().enumerate().find(|(_, app)| app.appid.as_bytes() == appid)
     }
 }
 
@@ -376,11 +316,7 @@ fn text(body: String) -> Answer {
 
 fn check_user(user: &str) -> Result<(), ControlError> {
     let fits = (1..=MAX_USER_BYTES).contains(&user.len());
-    if fits && !user.contains(char::is_control) {
-        Ok(())
-    } else {
-        Err(ControlError::BadUser)
-    }
+    if fits && !user.contains(char::is_control) { Ok(()) } else { Err(ControlError::BadUser) }
 }
 
 /// 32 characters of `0-9A-Za-z`, every one as likely as the others.
@@ -411,22 +347,13 @@ struct RequestIds {
 
 impl RequestIds {
     fn new(clock: Clock) -> Self {
-        Self {
-            clock,
-            hasher: RandomState::new(),
-            count: AtomicU64::new(0),
-        }
+        Self { clock, hasher: RandomState::new(), count: AtomicU64::new(0) }
     }
 
     fn next(&self) -> String {
-        let mixed = self
-            .hasher
-            .hash_one(self.count.fetch_add(1, Ordering::Relaxed));
+        let mixed = self.hasher.hash_one(self.count.fetch_add(1, Ordering::Relaxed));
         let (high, low) = (mixed >> 32, mixed & 0xffff_ffff);
-        format!(
-            "{:08x}-{high:08x}-{low:08x}",
-            self.clock.now().as_secs() & 0xffff_ffff
-        )
+        format!("{:08x}-{high:08x}-{low:08x}", self.clock.now().as_secs() & 0xffff_ffff)
     }
 }
 

@@ -1,7 +1,7 @@
 //! An answer, and the ways to get one wrong below HTTP: what hyper would never send is played on
 //! the bare socket after hyper has let go of it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -19,24 +19,16 @@ pub(crate) struct Answer {
     pub(crate) body: Bytes,
     /// Sent without saying how long it is.
     pub(crate) chunked: bool,
-    /// The platform's number in the body, for the journal.
+    /// For the journal: the platform's number in the body.
     pub(crate) errcode: Option<i64>,
+    /// For the journal: whose code was used up.
+    pub(crate) user: Option<Arc<str>>,
 }
 
 impl Answer {
-    pub(crate) fn new(
-        status: StatusCode,
-        content_type: &'static str,
-        body: impl Into<Bytes>,
-    ) -> Self {
+    pub(crate) fn new(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Self {
         let content_type = HeaderValue::from_static(content_type);
-        Self {
-            status,
-            content_type,
-            body: body.into(),
-            chunked: false,
-            errcode: None,
-        }
+        Self { status, content_type, body: body.into(), chunked: false, errcode: None, user: None }
     }
 
     /// The status line and the fields, announcing the whole body.
@@ -50,9 +42,7 @@ impl Answer {
 
     /// All of the head, half of the body.
     fn half(&self) -> Bytes {
-        [self.head(), self.body.slice(..self.body.len() / 2)]
-            .concat()
-            .into()
+        [self.head(), self.body.slice(..self.body.len() / 2)].concat().into()
     }
 }
 
@@ -60,14 +50,10 @@ impl From<Answer> for Response<Full<Bytes>> {
     fn from(answer: Answer) -> Self {
         let mut response = Response::new(Full::new(answer.body));
         *response.status_mut() = answer.status;
-        response
-            .headers_mut()
-            .insert(header::CONTENT_TYPE, answer.content_type);
+        response.headers_mut().insert(header::CONTENT_TYPE, answer.content_type);
         if answer.chunked {
             let chunked = HeaderValue::from_static("chunked");
-            response
-                .headers_mut()
-                .insert(header::TRANSFER_ENCODING, chunked);
+            response.headers_mut().insert(header::TRANSFER_ENCODING, chunked);
         }
         response
     }
@@ -102,10 +88,7 @@ impl Script {
 
     /// The head, then the body byte by byte.
     pub(crate) fn drip(answer: &Answer, pause: Duration) -> Self {
-        Self(vec![
-            Step::Send(answer.head()),
-            Step::Drip(answer.body.clone(), pause),
-        ])
+        Self(vec![Step::Send(answer.head()), Step::Drip(answer.body.clone(), pause)])
     }
 
     /// No byte, and a TCP reset.

@@ -15,10 +15,7 @@ use crate::support::{APPID, LONER, Reply, SISTER, Sim, connect, head, query, req
 fn under(sim: &Sim, fault: &str) -> (std::io::Result<Vec<u8>>, String) {
     sim.fault(fault);
     let code = sim.code();
-    (
-        request(sim.addr(), &head("GET", &query(APPID, &code), "")),
-        code,
-    )
+    (request(sim.addr(), &head("GET", &query(APPID, &code), "")), code)
 }
 
 /// A whole HTTP answer under `fault`.
@@ -44,10 +41,7 @@ fn latency_comes_before_another_fault() {
     let sim = Sim::start();
     sim.fault(r#"{"kind":"latency","ms":50}"#);
     let started = Instant::now();
-    assert_eq!(
-        answer_under(&sim, r#"{"kind":"errcode","errcode":-1}"#).errcode(),
-        -1
-    );
+    assert_eq!(answer_under(&sim, r#"{"kind":"errcode","errcode":-1}"#).errcode(), -1);
     assert!(started.elapsed() >= Duration::from_millis(50));
 }
 
@@ -65,14 +59,10 @@ fn stall_ends_when_the_client_goes() {
     let sim = Sim::start();
     sim.fault(r#"{"kind":"stall"}"#);
     let mut socket = connect(sim.addr());
-    socket
-        .write_all(head("GET", &query(APPID, "x"), "").as_bytes())
-        .expect("written");
+    socket.write_all(head("GET", &query(APPID, "x"), "").as_bytes()).expect("written");
     socket.shutdown(Shutdown::Write).expect("shut down");
     let mut raw = Vec::new();
-    socket
-        .read_to_end(&mut raw)
-        .expect("the other half ends too");
+    socket.read_to_end(&mut raw).expect("the other half ends too");
     assert_eq!(raw, b"");
 }
 
@@ -98,18 +88,10 @@ fn truncate_announces_more_than_it_sends() {
 
 fn assert_half(raw: &[u8]) {
     let reply = Reply::read(raw);
-    let announced: usize = reply
-        .header("content-length")
-        .expect("a length")
-        .parse()
-        .expect("it");
+    let announced: usize = reply.header("content-length").expect("a length").parse().expect("it");
     assert_eq!(reply.status, 200);
     assert_eq!(reply.body.len(), announced / 2);
-    assert!(
-        reply.text().starts_with(r#"{"session_key":""#),
-        "{}",
-        reply.text()
-    );
+    assert!(reply.text().starts_with(r#"{"session_key":""#), "{}", reply.text());
 }
 
 #[test]
@@ -119,10 +101,7 @@ fn drip_brings_the_true_answer_slowly() {
     let reply = answer_under(&sim, r#"{"kind":"drip","ms":1}"#);
     let body_bytes = u64::try_from(reply.body.len()).expect("short");
     assert!(started.elapsed() >= Duration::from_millis(body_bytes));
-    assert_eq!(
-        reply.header("content-length"),
-        Some(body_bytes.to_string().as_str())
-    );
+    assert_eq!(reply.header("content-length"), Some(body_bytes.to_string().as_str()));
     reply.openid();
 }
 
@@ -130,10 +109,7 @@ fn drip_brings_the_true_answer_slowly() {
 fn reset_is_a_tcp_reset_and_leaves_the_code_alone() {
     let sim = Sim::start();
     let (raw, code) = under(&sim, r#"{"kind":"reset","times":1}"#);
-    assert_eq!(
-        raw.expect_err("no orderly end").kind(),
-        ErrorKind::ConnectionReset
-    );
+    assert_eq!(raw.expect_err("no orderly end").kind(), ErrorKind::ConnectionReset);
     sim.exchange(&code).openid();
 }
 
@@ -155,30 +131,20 @@ fn a_fault_told_to_spend_uses_the_code_up() {
 fn reset_body_resets_in_the_middle() {
     let sim = Sim::start();
     let (raw, code) = under(&sim, r#"{"kind":"reset_body","times":1}"#);
-    assert_eq!(
-        raw.expect_err("no orderly end").kind(),
-        ErrorKind::ConnectionReset
-    );
+    assert_eq!(raw.expect_err("no orderly end").kind(), ErrorKind::ConnectionReset);
     assert_eq!(sim.exchange(&code).errcode(), 40163, "the code is used up");
 }
 
 #[test]
 fn close_ends_in_order_without_a_byte() {
     let sim = Sim::start();
-    assert_eq!(
-        under(&sim, r#"{"kind":"close"}"#)
-            .0
-            .expect("an orderly end"),
-        b""
-    );
+    assert_eq!(under(&sim, r#"{"kind":"close"}"#).0.expect("an orderly end"), b"");
 }
 
 #[test]
 fn garbage_is_not_http() {
     let sim = Sim::start();
-    let raw = under(&sim, r#"{"kind":"garbage"}"#)
-        .0
-        .expect("an orderly end");
+    let raw = under(&sim, r#"{"kind":"garbage"}"#).0.expect("an orderly end");
     assert!(!raw.is_empty() && !raw.starts_with(b"HTTP/"));
 }
 
@@ -188,20 +154,14 @@ fn non_utf8_is_the_true_answer_but_for_one_member() {
     let reply = answer_under(&sim, r#"{"kind":"non_utf8"}"#);
     assert!(std::str::from_utf8(&reply.body).is_err());
     let lenient: Value = serde_json::from_str(&reply.text()).expect("JSON otherwise");
-    assert_eq!(
-        lenient["openid"],
-        sim.identity("alice", APPID).expect("known").openid
-    );
+    assert_eq!(lenient["openid"], sim.identity("alice", APPID).expect("known").openid);
 }
 
 #[test]
 fn html_huge_empty_and_status_answer_without_a_session() {
     let sim = Sim::start();
     let html = answer_under(&sim, r#"{"kind":"html","times":1}"#);
-    assert_eq!(
-        (html.status, html.header("content-type")),
-        (200, Some("text/html; charset=utf-8"))
-    );
+    assert_eq!((html.status, html.header("content-type")), (200, Some("text/html; charset=utf-8")));
     assert!(html.text().starts_with("<!doctype html>"));
 
     let huge = answer_under(&sim, r#"{"kind":"huge","times":1}"#);
@@ -209,16 +169,10 @@ fn html_huge_empty_and_status_answer_without_a_session() {
     assert_eq!(huge.header("content-length"), Some("10000000"));
     assert!(huge.json()["padding"].is_string());
 
-    let chunked = answer_under(
-        &sim,
-        r#"{"kind":"huge","bytes":70000,"chunked":true,"times":1}"#,
-    );
+    let chunked = answer_under(&sim, r#"{"kind":"huge","bytes":70000,"chunked":true,"times":1}"#);
     assert_eq!(chunked.header("transfer-encoding"), Some("chunked"));
     assert_eq!(chunked.header("content-length"), None);
-    assert!(
-        chunked.body.len() > 70_000,
-        "the bytes and the chunks' frames"
-    );
+    assert!(chunked.body.len() > 70_000, "the bytes and the chunks' frames");
 
     let empty = answer_under(&sim, r#"{"kind":"empty","times":1}"#);
     assert_eq!((empty.status, empty.body.len()), (200, 0));
@@ -233,26 +187,11 @@ fn html_huge_empty_and_status_answer_without_a_session() {
 #[test]
 fn any_errcode_comes_as_a_number_or_as_a_string() {
     let sim = Sim::start();
-    for errcode in [
-        -1,
-        0,
-        40001,
-        40164,
-        40243,
-        45009,
-        45011,
-        48001,
-        50002,
-        99999,
-        i64::MIN,
-    ] {
+    for errcode in [-1, 0, 40001, 40164, 40243, 45009, 45011, 48001, 50002, 99999, i64::MIN] {
         let fault = json!({ "kind": "errcode", "errcode": errcode, "times": 1 }).to_string();
         assert_eq!(answer_under(&sim, &fault).errcode(), errcode);
         let fault = json!({ "kind": "string_errcode", "errcode": errcode, "times": 1 }).to_string();
-        assert_eq!(
-            answer_under(&sim, &fault).json()["errcode"],
-            errcode.to_string()
-        );
+        assert_eq!(answer_under(&sim, &fault).json()["errcode"], errcode.to_string());
     }
 }
 
@@ -264,16 +203,10 @@ fn body_is_sent_as_given() {
         "content_type": "application/json", "times": 1,
     });
     let reply = answer_under(&sim, &fault.to_string());
-    assert_eq!(
-        (reply.status, reply.header("content-type")),
-        (418, Some("application/json"))
-    );
+    assert_eq!((reply.status, reply.header("content-type")), (418, Some("application/json")));
     assert_eq!(reply.body, b"{\"openid\":\"\x01");
     let reply = answer_under(&sim, r#"{"kind":"body","body":""}"#);
-    assert_eq!(
-        (reply.status, reply.header("content-type")),
-        (200, Some("text/plain"))
-    );
+    assert_eq!((reply.status, reply.header("content-type")), (200, Some("text/plain")));
 }
 
 #[test]
@@ -284,23 +217,16 @@ fn patch_changes_members_of_the_true_answer() {
         r#"{"kind":"patch","set":{"errcode":"0","unionid":"","extra":{"a":[1]}},"unset":["session_key"]}"#,
     );
     let alice = sim.identity("alice", APPID).expect("known");
-    assert_eq!(
-        reply.json(),
-        json!({ "openid": alice.openid, "errcode": "0", "unionid": "", "extra": { "a": [1] } })
-    );
+    assert_eq!(reply.json(), json!({ "openid": alice.openid, "errcode": "0", "unionid": "", "extra": { "a": [1] } }));
 }
 
 #[test]
 fn a_fault_hits_its_code_or_app_only_and_so_many_times() {
     let sim = Sim::start();
     let errcode = |errcode| Fault::new(Kind::Errcode { errcode });
-    sim.faults()
-        .arm(errcode(1).on_code("a b").times(2))
-        .expect("armed");
+    sim.faults().arm(errcode(1).on_code("a b").times(2)).expect("armed");
     sim.faults().arm(errcode(2).on_app(LONER)).expect("armed");
-    sim.faults()
-        .arm(errcode(3).on_app(SISTER).on_code("c").times(1))
-        .expect("armed");
+    sim.faults().arm(errcode(3).on_app(SISTER).on_code("c").times(1)).expect("armed");
     for (appid, code, expected) in [
         (APPID, "x", 40029),
         (APPID, "a%20b", 1),
@@ -312,11 +238,7 @@ fn a_fault_hits_its_code_or_app_only_and_so_many_times() {
         (SISTER, "c", 3),
         (SISTER, "c", 40029),
     ] {
-        assert_eq!(
-            sim.exchange_for(appid, code).errcode(),
-            expected,
-            "{appid} {code}"
-        );
+        assert_eq!(sim.exchange_for(appid, code).errcode(), expected, "{appid} {code}");
     }
     assert_eq!(sim.faults().armed(), 1);
 }
@@ -366,14 +288,6 @@ fn a_connection_lives_on_after_faults_that_are_http() {
         }
         assert_eq!(Reply::read(&raw).status, 200);
     }
-    let connections: Vec<u64> = sim
-        .journal()
-        .entries()
-        .iter()
-        .map(|e| e.connection)
-        .collect();
-    assert!(
-        connections.iter().all(|number| *number == connections[0]),
-        "{connections:?}"
-    );
+    let connections: Vec<u64> = sim.journal().entries().iter().map(|e| e.connection).collect();
+    assert!(connections.iter().all(|number| *number == connections[0]), "{connections:?}");
 }

@@ -9,7 +9,7 @@ use std::{
 
 use edgepass_sim::{App, BadApp, SAMPLE_APPID, SAMPLE_SECRET, SimConfig, Simulator, StartError};
 
-use crate::support::{APPID, Sim, connect, head, query};
+use crate::support::{APPID, Reply, Sim, connect, head, query};
 
 fn error_of(change: impl FnOnce(&mut SimConfig)) -> StartError {
     let mut config = SimConfig::default();
@@ -22,10 +22,7 @@ fn other_addresses_than_loopback_are_refused_unless_allowed() {
     for listen in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "[::ffff:192.0.2.1]:0"] {
         let error = error_of(|config| config.listen = listen.parse().expect("an address"));
         assert!(matches!(error, StartError::NotLoopback(_)), "{error}");
-        assert!(
-            error.to_string().contains("logs anyone in as anyone"),
-            "{error}"
-        );
+        assert!(error.to_string().contains("logs anyone in as anyone"), "{error}");
     }
     let allowed = Simulator::start(SimConfig {
         listen: "0.0.0.0:0".parse().expect("an address"),
@@ -37,20 +34,10 @@ fn other_addresses_than_loopback_are_refused_unless_allowed() {
 
 #[test]
 fn unsound_apps_are_refused() {
-    let app = |appid: &str, secret: &str| App {
-        appid: appid.to_owned(),
-        secret: secret.to_owned(),
-        owner: None,
-    };
-    assert!(matches!(
-        error_of(|config| config.apps.clear()),
-        StartError::NoApps
-    ));
+    let app = |appid: &str, secret: &str| App { appid: appid.to_owned(), secret: secret.to_owned(), owner: None };
+    assert!(matches!(error_of(|config| config.apps.clear()), StartError::NoApps));
     let error = error_of(|config| config.apps.push(app("wx", "")));
-    assert!(
-        matches!(error, StartError::IncompleteApp { index: 1 }),
-        "{error}"
-    );
+    assert!(matches!(error, StartError::IncompleteApp { index: 1 }), "{error}");
     let error = error_of(|config| config.apps.push(app(SAMPLE_APPID, "other")));
     assert!(matches!(error, StartError::DuplicateApp(_)), "{error}");
 }
@@ -60,10 +47,7 @@ fn a_port_that_is_taken_is_named() {
     let sim = Sim::start();
     let taken = sim.addr();
     let error = error_of(|config| config.listen = taken);
-    assert!(
-        matches!(error, StartError::Bind { addr, .. } if addr == taken),
-        "{error}"
-    );
+    assert!(matches!(error, StartError::Bind { addr, .. } if addr == taken), "{error}");
 }
 
 #[test]
@@ -75,10 +59,7 @@ fn apps_are_written_on_one_line_and_their_secret_is_not_shown() {
     for bad in ["", "wx1", "wx1:", ":s", "wx1:s:", "wx1:s:o:more"] {
         assert_eq!(bad.parse::<App>(), Err(BadApp), "{bad}");
     }
-    let config = SimConfig {
-        apps: vec![app],
-        ..SimConfig::default()
-    };
+    let config = SimConfig { apps: vec![app], ..SimConfig::default() };
     assert!(!format!("{config:?}").contains("s3cret"));
     assert!(!format!("{:?}", SimConfig::default()).contains(SAMPLE_SECRET));
 }
@@ -89,23 +70,30 @@ fn stop_closes_idle_and_stalled_connections_and_the_port() {
     let idle = connect(sim.addr());
     sim.fault(r#"{"kind":"stall","match":{"code":"stalled"}}"#);
     let mut stalled = connect(sim.addr());
-    stalled
-        .write_all(head("GET", &query(APPID, "stalled"), "").as_bytes())
-        .expect("written");
-    // A later request on another connection has been served, so the accept queue is empty.
-    assert_eq!(sim.get("/sim/healthz").status, 200);
+    stalled.write_all(head("GET", &query(APPID, "stalled"), "").as_bytes()).expect("written");
+    assert!(sim.journal().wait(1, Duration::from_secs(20)), "the stalled call has arrived");
 
     let (addr, started) = (sim.addr(), Instant::now());
     drop(sim);
-    assert!(
-        started.elapsed() < Duration::from_secs(10),
-        "no connection holds it up"
-    );
+    assert!(started.elapsed() < Duration::from_secs(10), "no connection holds it up");
     for mut socket in [idle, stalled] {
         let mut byte = [0];
         assert_eq!(socket.read(&mut byte).unwrap_or(0), 0);
     }
     assert!(TcpStream::connect(addr).is_err());
+}
+
+#[test]
+fn stop_lets_a_call_in_flight_end() {
+    let sim = Sim::start();
+    sim.fault(r#"{"kind":"latency","ms":100}"#);
+    let mut socket = connect(sim.addr());
+    socket.write_all(head("GET", &query(APPID, &sim.code()), "").as_bytes()).expect("written");
+    assert!(sim.journal().wait(1, Duration::from_secs(20)), "the call has arrived");
+    drop(sim);
+    let mut raw = Vec::new();
+    socket.read_to_end(&mut raw).expect("an orderly end");
+    Reply::read(&raw).openid();
 }
 
 #[test]

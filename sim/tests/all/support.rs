@@ -42,11 +42,7 @@ impl Sim {
             owner: owner.map(str::to_owned),
         };
         let mut config = SimConfig {
-            apps: vec![
-                app(APPID, Some("owner")),
-                app(SISTER, Some("owner")),
-                app(LONER, None),
-            ],
+            apps: vec![app(APPID, Some("owner")), app(SISTER, Some("owner")), app(LONER, None)],
             clock: Clock::manual(Duration::from_secs(1_700_000_000)),
             ..SimConfig::default()
         };
@@ -106,9 +102,7 @@ pub(crate) fn head(method: &str, target: &str, body: &str) -> String {
 pub(crate) fn connect(addr: SocketAddr) -> TcpStream {
     let socket = TcpStream::connect(addr).expect("the simulator listens");
     // Bounds a test that fails; none waits for it.
-    socket
-        .set_read_timeout(Some(Duration::from_secs(20)))
-        .expect("a limit above zero");
+    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit above zero");
     socket
 }
 
@@ -131,34 +125,15 @@ pub(crate) struct Reply {
 
 impl Reply {
     pub(crate) fn read(raw: &[u8]) -> Self {
-        let end = raw
-            .windows(4)
-            .position(|four| four == b"\r\n\r\n")
-            .expect("a head");
+        let end = raw.windows(4).position(|four| four == b"\r\n\r\n").expect("a head");
         let head = String::from_utf8(raw[..end].to_vec()).expect("an ASCII head");
-        let status = head
-            .split(' ')
-            .nth(1)
-            .expect("a status line")
-            .parse()
-            .expect("a number");
-        Self {
-            status,
-            head: head.to_ascii_lowercase(),
-            body: raw[end + 4..].to_vec(),
-        }
+        let status = head.split(' ').nth(1).expect("a status line").parse().expect("a number");
+        Self { status, head: head.to_ascii_lowercase(), body: raw[end + 4..].to_vec() }
     }
 
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        let lines = self
-            .head
-            .lines()
-            .skip(1)
-            .filter_map(|line| line.split_once(": "));
-        lines
-            .into_iter()
-            .find(|(key, _)| *key == name)
-            .map(|(_, value)| value)
+        let lines = self.head.lines().skip(1).filter_map(|line| line.split_once(": "));
+        lines.into_iter().find(|(key, _)| *key == name).map(|(_, value)| value)
     }
 
     pub(crate) fn text(&self) -> String {
@@ -166,8 +141,7 @@ impl Reply {
     }
 
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body)
-            .unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
     /// The platform's number, after checking that this is its error form.
@@ -175,13 +149,8 @@ impl Reply {
         let json = self.json();
         assert_eq!(self.status, 200, "errors are HTTP 200: {json}");
         assert_eq!(self.header("content-type"), Some("text/plain"));
-        assert!(
-            json["openid"].is_null() && json["session_key"].is_null(),
-            "{json}"
-        );
-        json["errcode"]
-            .as_i64()
-            .unwrap_or_else(|| panic!("no number: {json}"))
+        assert!(json["openid"].is_null() && json["session_key"].is_null(), "{json}");
+        json["errcode"].as_i64().unwrap_or_else(|| panic!("no number: {json}"))
     }
 
     /// The openid, after checking that this is a success.
@@ -189,9 +158,6 @@ impl Reply {
         let json = self.json();
         assert_eq!(self.status, 200);
         assert!(json.get("errcode").is_none(), "{json}");
-        json["openid"]
-            .as_str()
-            .unwrap_or_else(|| panic!("no openid: {json}"))
-            .to_owned()
+        json["openid"].as_str().unwrap_or_else(|| panic!("no openid: {json}")).to_owned()
     }
 }

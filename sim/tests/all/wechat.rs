@@ -35,11 +35,7 @@ fn unionid_is_shared_by_the_owners_apps_and_absent_elsewhere() {
     assert_ne!(here["openid"], sister["openid"]);
     assert!(loner.get("unionid").is_none(), "{loner}");
 
-    assert_eq!(
-        sim.post("/sim/wechat/users", r#"{"user":"alice","unionid":false}"#)
-            .status,
-        200
-    );
+    assert_eq!(sim.post("/sim/wechat/users", r#"{"user":"alice","unionid":false}"#).status, 200);
     assert!(login(APPID).get("unionid").is_none());
     assert_eq!(login(APPID)["openid"], here["openid"]);
 }
@@ -51,10 +47,7 @@ fn a_code_is_32_letters_and_digits_and_new_each_time() {
     assert_eq!(codes.len(), 200);
     for code in &codes {
         assert_eq!(code.len(), 32);
-        assert!(
-            code.bytes().all(|byte| byte.is_ascii_alphanumeric()),
-            "{code}"
-        );
+        assert!(code.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{code}");
     }
 }
 
@@ -90,17 +83,10 @@ fn of_parallel_exchanges_exactly_one_succeeds() {
                 sim.exchange(&code).json()["errcode"].as_i64()
             };
             let callers: Vec<_> = (0..4).map(|_| scope.spawn(exchange)).collect();
-            let answers = callers
-                .into_iter()
-                .map(|caller| caller.join().expect("an answer"));
+            let answers = callers.into_iter().map(|caller| caller.join().expect("an answer"));
             answers.collect::<Vec<_>>()
         });
-        let count = |wanted| {
-            errcodes
-                .iter()
-                .filter(|errcode| **errcode == wanted)
-                .count()
-        };
+        let count = |wanted| errcodes.iter().filter(|errcode| **errcode == wanted).count();
         assert_eq!((count(None), count(Some(40163))), (1, 3), "{errcodes:?}");
     }
 }
@@ -120,37 +106,19 @@ fn each_mistake_has_its_number() {
         (format!("appid={APPID}&appsecret={secret}&{rest}"), 41004),
         (format!("appid={APPID}&secret=wrong&{rest}"), 40125),
         (format!("appid={APPID}&secret=%20{secret}&{rest}"), 40125),
-        (
-            format!("appid={APPID}&secret={secret}&grant_type=authorization_code"),
-            41008,
-        ),
-        (
-            format!("appid={APPID}&secret={secret}&js_code=&grant_type=authorization_code"),
-            41008,
-        ),
+        (format!("appid={APPID}&secret={secret}&grant_type=authorization_code"), 41008),
+        (format!("appid={APPID}&secret={secret}&js_code=&grant_type=authorization_code"), 41008),
         (format!("appid={APPID}&secret={secret}&js_code=x"), 40002),
-        (
-            format!("appid={APPID}&secret={secret}&js_code=x&grant_type=client_credential"),
-            40002,
-        ),
-        (
-            format!("appid={APPID}&secret={secret}&js_code=x&grant_type=authorization_code"),
-            40029,
-        ),
-        (
-            format!("appid={APPID}&secret={secret}&js_code=%ff&grant_type=authorization_code"),
-            40029,
-        ),
+        (format!("appid={APPID}&secret={secret}&js_code=x&grant_type=client_credential"), 40002),
+        (format!("appid={APPID}&secret={secret}&js_code=x&grant_type=authorization_code"), 40029),
+        (format!("appid={APPID}&secret={secret}&js_code=%ff&grant_type=authorization_code"), 40029),
         (format!("appid={SISTER}&secret={secret}&{rest}"), 40029),
     ] {
         let reply = sim.get(&format!("/sns/jscode2session?{query}"));
         assert_eq!(reply.errcode(), errcode, "{query}");
     }
     // None of it has used the code up.
-    sim.get(&format!(
-        "/sns/jscode2session?appid={APPID}&secret={secret}&{rest}"
-    ))
-    .openid();
+    sim.get(&format!("/sns/jscode2session?appid={APPID}&secret={secret}&{rest}")).openid();
 }
 
 #[test]
@@ -161,11 +129,7 @@ fn anything_but_get_finds_no_parameters() {
         let reply = sim.send(method, &query(APPID, &code), "");
         assert_eq!(reply.errcode(), 41002, "{method}");
     }
-    let form = query(APPID, &code)
-        .split_once('?')
-        .expect("a query")
-        .1
-        .to_owned();
+    let form = query(APPID, &code).split_once('?').expect("a query").1.to_owned();
     assert_eq!(sim.post("/sns/jscode2session", &form).errcode(), 41002);
     sim.exchange(&code).openid();
 }
@@ -176,11 +140,7 @@ fn codes_of_other_kinds_do_not_log_in() {
     for kind in ["phone", "web"] {
         let body = json!({ "user": "alice", "kind": kind }).to_string();
         let code = sim.post("/sim/wechat/login", &body).json()["code"].clone();
-        assert_eq!(
-            sim.exchange(code.as_str().expect("a code")).errcode(),
-            40029,
-            "{kind}"
-        );
+        assert_eq!(sim.exchange(code.as_str().expect("a code")).errcode(), 40029, "{kind}");
     }
 }
 
@@ -196,16 +156,8 @@ fn a_blocked_user_is_refused_until_unblocked() {
     ] {
         assert_eq!(sim.post("/sim/wechat/users", told).status, 200);
         let code = sim.code();
-        assert_eq!(
-            sim.exchange(&code).json()["errcode"].as_i64(),
-            errcode,
-            "{told}"
-        );
-        assert_eq!(
-            sim.exchange(&code).errcode(),
-            40163,
-            "the code is used up either way"
-        );
+        assert_eq!(sim.exchange(&code).json()["errcode"].as_i64(), errcode, "{told}");
+        assert_eq!(sim.exchange(&code).errcode(), 40163, "the code is used up either way");
         let bob = sim.log_in("bob", None).expect("a code");
         sim.exchange(&bob).openid();
     }
@@ -214,27 +166,14 @@ fn a_blocked_user_is_refused_until_unblocked() {
 #[test]
 fn errmsg_ends_in_a_request_id_that_differs_each_time() {
     let sim = Sim::start();
-    let errmsgs: BTreeSet<String> = (0..50)
-        .map(|_| {
-            sim.exchange("x").json()["errmsg"]
-                .as_str()
-                .expect("a text")
-                .to_owned()
-        })
-        .collect();
+    let errmsgs: BTreeSet<String> =
+        (0..50).map(|_| sim.exchange("x").json()["errmsg"].as_str().expect("a text").to_owned()).collect();
     assert_eq!(errmsgs.len(), 50);
     for errmsg in &errmsgs {
-        let rid = errmsg
-            .strip_prefix("invalid code, rid: ")
-            .expect("the platform's words");
+        let rid = errmsg.strip_prefix("invalid code, rid: ").expect("the platform's words");
         let groups: Vec<&str> = rid.split('-').collect();
         assert_eq!(groups.len(), 3, "{rid}");
-        let hex = |group: &&str| {
-            group.len() == 8
-                && group
-                    .bytes()
-                    .all(|byte| b"0123456789abcdef".contains(&byte))
-        };
+        let hex = |group: &&str| group.len() == 8 && group.bytes().all(|byte| b"0123456789abcdef".contains(&byte));
         assert!(groups.iter().all(hex), "{rid}");
     }
 }
@@ -243,11 +182,7 @@ fn errmsg_ends_in_a_request_id_that_differs_each_time() {
 fn parameters_are_decoded_as_a_form_and_the_first_of_two_counts() {
     let sim = Sim::with(|config| config.reusable_codes = true);
     let openid = |code: &str| sim.exchange(code).openid();
-    let derived = |code: &str| {
-        sim.identity(&format!("code:{code}"), APPID)
-            .expect("the app exists")
-            .openid
-    };
+    let derived = |code: &str| sim.identity(&format!("code:{code}"), APPID).expect("the app exists").openid;
     assert_eq!(openid("a%2Bb"), derived("a+b"));
     assert_eq!(openid("a+b"), derived("a b"));
     assert_eq!(openid("a%20b"), derived("a b"));
@@ -280,10 +215,7 @@ fn reusable_codes_log_in_any_number_of_times_as_the_same_user() {
 fn a_login_ends_the_old_session_key_when_told_or_when_it_is_old() {
     let sim = Sim::start();
     let login = |rotate: &str| {
-        let reply = sim.post(
-            "/sim/wechat/login",
-            &format!(r#"{{"user":"alice"{rotate}}}"#),
-        );
+        let reply = sim.post("/sim/wechat/login", &format!(r#"{{"user":"alice"{rotate}}}"#));
         let code = reply.json()["code"].as_str().expect("a code").to_owned();
         sim.exchange(&code).json()["session_key"].clone()
     };
