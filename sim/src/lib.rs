@@ -53,8 +53,20 @@
 //! ends the old one when the old one is older than [`SimConfig::session_key_refresh`], or as
 //! `rotate` says; whichever code is redeemed, the answer carries the key valid at that moment.
 //!
-//! [`Kind`] lists the faults. `times` absent means until disarmed; `every: n` hits each n-th
-//! matching call; all matching latencies add up, and then the oldest other match decides.
+//! Kinds of faults, with their own members ([`Kind`] says more):
+//!
+//! | kinds | what comes back |
+//! |---|---|
+//! | `latency{ms}`, `drip{ms}` | the true answer, late or byte by byte |
+//! | `stall{ms?}`, `reset`, `close`, `garbage` | no answer: silence, a TCP reset, an end, not HTTP |
+//! | `stall_body{ms?}`, `reset_body`, `truncate` | half the true answer, then the same |
+//! | `errcode{errcode}`, `string_errcode{errcode}` | the platform's error form |
+//! | `http_status{status}`, `html`, `empty`, `huge{bytes?, chunked?}`, `body{body, status?, content_type?}` | another answer |
+//! | `patch{set?, unset?}`, `non_utf8` | the true answer, changed |
+//!
+//! Those made from the true answer use the code up, the others only with `spend: true`. `times`
+//! absent means until disarmed; `every: n` hits each n-th matching call; all matching latencies
+//! add up, and the oldest other match decides.
 //!
 //! ```sh
 //! curl -d '{"user":"alice"}' http://127.0.0.1:8090/sim/wechat/login
@@ -62,6 +74,12 @@
 //! curl -d '{"kind":"latency","ms":80}' http://127.0.0.1:8090/sim/faults
 //! curl http://127.0.0.1:8090/sim/journal
 //! ```
+//!
+//! # Cost
+//!
+//! As the upstream of a load test on two cores shared with the generator (release, 64 kept-alive
+//! connections, one thread): 10 µs of CPU per exchange with `journal_capacity: 0`, 13 µs with the
+//! default; the generator was the limit at 30,000 exchanges per second.
 //!
 //! # Map
 //!
