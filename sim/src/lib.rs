@@ -78,7 +78,7 @@
 //! # Cost
 //!
 //! As the upstream of a load test on two cores shared with the generator (release, 64 kept-alive
-//! connections, one thread): 10 µs of CPU per exchange with `journal_capacity: 0`, 13 µs with the
+//! connections, one thread): 10 µs of CPU per exchange with `journal_capacity: 0`, 10 to 13 µs with the
 //! default; the generator was the limit at 30,000 exchanges per second.
 //!
 //! # Map
