@@ -3,5 +3,6 @@
 pub mod handler;
 pub mod kv;
 pub mod manifest;
+pub mod outbound;
 pub mod template;
 pub mod variables;
