@@ -124,7 +124,7 @@ async fn incoming(request: types::Request, reads: &[String]) -> Result<Request, 
     };
     let target = request.get_path_with_query().unwrap_or_else(|| "/".to_owned());
     // Spin appends its `spin-*` fields to those a client made up, so none of them is read.
-    let head = head(request.get_headers(), |name| reads.iter().any(|read| read == name));
+    let head = head(&request.get_headers(), |name| reads.iter().any(|read| read == name));
     let (_handled, handled) = wit_future::new(|| Ok(()));
     let (stream, end) = types::Request::consume_body(request, handled);
     let body = read(stream, end, MAX_BODY_BYTES + 1).await?;
@@ -148,7 +148,7 @@ fn outgoing(answer: Response) -> types::Response {
     response
 }
 
-fn head(fields: Fields, wanted: impl Fn(&str) -> bool) -> Head {
+fn head(fields: &Fields, wanted: impl Fn(&str) -> bool) -> Head {
     let mut head = Head::new();
     for (name, value) in fields.copy_all() {
         let name = name.to_ascii_lowercase();
@@ -159,12 +159,11 @@ fn head(fields: Fields, wanted: impl Fn(&str) -> bool) -> Head {
     head
 }
 
+/// How a body ended, once its stream is closed.
+type Ended = Result<Option<Trailers>, ErrorCode>;
+
 /// Reads a body, or its first `limit` bytes.
-async fn read(
-    mut stream: StreamReader<u8>,
-    end: FutureReader<Result<Option<Trailers>, ErrorCode>>,
-    limit: usize,
-) -> Result<Vec<u8>, ErrorCode> {
+async fn read(mut stream: StreamReader<u8>, end: FutureReader<Ended>, limit: usize) -> Result<Vec<u8>, ErrorCode> {
     let mut body = Vec::new();
     loop {
         if body.len() == body.capacity() {
@@ -183,7 +182,7 @@ async fn read(
 }
 
 /// A body for the host to take. Without any bytes it is none at all.
-fn write(body: Vec<u8>) -> (Option<StreamReader<u8>>, FutureReader<Result<Option<Trailers>, ErrorCode>>) {
+fn write(body: Vec<u8>) -> (Option<StreamReader<u8>>, FutureReader<Ended>) {
     // Dropped at once, the writer sends this value.
     let (_no_trailers, trailers) = wit_future::new(|| Ok(None));
     if body.is_empty() {
@@ -312,7 +311,7 @@ async fn exchange(call: Call) -> Result<Reply, SendError> {
     let request = request(call).ok_or(SendError { kind: SendErrorKind::Denied, sent: false })?;
     let response = client::send(request).await.map_err(|code| failure(&code))?;
     let status = response.get_status_code();
-    let head = head(response.get_headers(), |_| true);
+    let head = head(&response.get_headers(), |_| true);
     let (_handled, handled) = wit_future::new(|| Ok(()));
     let (stream, end) = types::Response::consume_body(response, handled);
     let body = read(stream, end, limit.saturating_add(1)).await;

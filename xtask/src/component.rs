@@ -1,7 +1,7 @@
 //! One component per world: build the module, wrap it, check it, write it down.
 
 use std::{
-    env, fs,
+    env, fs, iter,
     path::{Path, PathBuf},
 };
 
@@ -107,12 +107,14 @@ fn componentize(module: &[u8]) -> anyhow::Result<Vec<u8>> {
 fn without_machine_paths() -> Vec<String> {
     let cargo_home =
         env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| env::home_dir().map(|home| home.join(".cargo")));
-    let mut flags = vec![format!("--remap-path-prefix={}=/edgepass", cargo::root().display())];
-    if let Some(cargo_home) = cargo_home {
-        // Only the crate's own folder is left: the registry's is named after its index.
-        flags.push(format!("--remap-path-prefix={}=/cargo", cargo_home.display()));
-    }
-    flags
+    let registry = cargo_home.as_ref().and_then(|home| fs::read_dir(home.join("registry/src")).ok());
+    // The compiler takes the last that matches, so the narrower come later. A registry's folder is
+    // named after its index: a mirror has another name for the same crates.
+    iter::once((cargo::root().to_owned(), "/edgepass"))
+        .chain(cargo_home.map(|home| (home, "/cargo")))
+        .chain(registry.into_iter().flatten().flatten().map(|index| (index.path(), "/cargo")))
+        .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()))
+        .collect()
 }
 
 /// Writes beside and renames, so that a node that watches the file never reads half of it; an

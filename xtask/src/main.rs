@@ -12,7 +12,10 @@ mod provenance;
 mod toolchain;
 mod world;
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
@@ -49,8 +52,19 @@ enum Task {
     LintWasm,
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().task {
+fn main() -> ExitCode {
+    match run(Cli::parse().task) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Not returned from here: with RUST_BACKTRACE set, `Debug` would bury it under a backtrace.
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> anyhow::Result<()> {
+    match task {
         Task::Component { toolchain, out, check_reproducible } => {
             let toolchain = toolchain::find(toolchain)?;
             println!("wasm target: {toolchain}");

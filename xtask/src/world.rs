@@ -37,6 +37,9 @@ pub(crate) const SERVICE: World = World {
     imports: &[
         "spin:key-value/key-value@3.0.0",
         "spin:variables/variables@3.0.0",
+        // Nothing is read: the bindings make every future of this type through the first interface
+        // that has one.
+        "wasi:cli/stdin@0.3.0",
         "wasi:cli/stdout@0.3.0",
         "wasi:cli/types@0.3.0",
         "wasi:clocks/monotonic-clock@0.3.0",
