@@ -8,6 +8,8 @@
 
 mod cargo;
 mod component;
+#[cfg(test)]
+mod manifest;
 mod provenance;
 mod toolchain;
 mod world;

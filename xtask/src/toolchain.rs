@@ -202,10 +202,8 @@ fn debian_installed() -> Option<Toolchain> {
         return None;
     }
     let sysroot = cargo::output(cargo::clean(rustc).args(["--print", "sysroot"]))?;
-    let library = Path::new(&sysroot).join("lib/rustlib/src/rust/library");
-    // Debian links this folder to /usr/src; the compiler sees the real one.
-    let library = library.canonicalize().ok().filter(|library| library.join("std/Cargo.toml").exists())?;
-    Some(Toolchain::Debian { source: library.parent()?.to_owned() })
+    let source = Path::new(&sysroot).join("lib/rustlib/src/rust");
+    source.join("library/std/Cargo.toml").exists().then_some(Toolchain::Debian { source })
 }
 
 fn apt_get(arguments: &[&str]) -> anyhow::Result<()> {
