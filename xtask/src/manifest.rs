@@ -61,9 +61,15 @@ fn manifest() -> Table {
 fn paths(value: &Value, path: &str, found: &mut Vec<String>) {
     let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
     match value {
-        Value::Table(table) => table.iter().for_each(|(name, value)| paths(value, &below(name), found)),
+        Value::Table(table) => {
+            for (name, value) in table {
+                paths(value, &below(name), found);
+            }
+        }
         Value::Array(list) if list.iter().any(Value::is_table) => {
-            list.iter().for_each(|value| paths(value, &below("[]"), found));
+            for value in list {
+                paths(value, &below("[]"), found);
+            }
         }
         _ => found.push(path.to_owned()),
     }
