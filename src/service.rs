@@ -1,13 +1,33 @@
 //! The whole service behind one value: settings in, requests answered.
 
+use std::{
+    cell::{Cell, RefCell},
+    fmt::Write as _,
+};
+
 use crate::{
-    host::Host,
+    audit::{self, Event, Note},
+    clock::{Clock, UnixMillis},
+    config::{self, App, Problem as SettingProblem, Setup},
+    host::{Host, Level},
+    login::Login,
     message::{Request, Response},
+    platforms::{self, LoginCode, PlatformClient, PlatformError, PlatformSession},
+    problem::{Code, Problem},
+    random::Random,
+    routes,
+    timing::Stages,
+    trace::Trace,
 };
 
 /// The login service on one host. One per instance; requests may be under way at once.
 pub struct Service<H: Host> {
     host: H,
+    login: Result<Login<H::Store, Ports<H>>, Vec<SettingProblem>>,
+    settings: Vec<String>,
+    problems_logged: Cell<bool>,
+    /// When the store was last asked whether it answers, and whether it did.
+    pub(crate) store_answered: Cell<Option<(UnixMillis, bool)>>,
 }
 
 /// What a host may know before it sends the first request.
@@ -21,30 +41,178 @@ pub struct Description {
     pub built: String,
     /// Lower-case names of the header fields the core reads.
     pub reads: Vec<String>,
-    /// Names of the settings it knows.
+    /// Names of the settings it knows, and of those that the `apps` it was given refers to. A host
+    /// that can only ask by name asks again when more have become known.
     pub settings: Vec<String>,
     /// What is wrong with the settings; each names its setting and never a value.
     pub problems: Vec<String>,
 }
 
+/// One request while it is answered.
+pub(crate) struct Exchange<'r> {
+    pub(crate) request: &'r Request,
+    pub(crate) trace: Trace,
+    pub(crate) stages: Stages<'r>,
+    note: RefCell<Note>,
+}
+
+/// A host as the ports that [`Login`] asks for.
+pub(crate) struct Ports<H>(H);
+
 impl<H: Host> Service<H> {
     /// Reads the settings once and derives the keys. A wrong setting is remembered, not refused:
-    /// `/readyz` and [`Service::describe`] name it.
+    /// `/readyz`, [`Service::describe`] and the log name it.
     #[must_use]
     pub fn new(host: H, settings: &[(String, String)]) -> Self {
-        let _ = settings;
-        Self { host }
+        let ports = || Ports(host.clone());
+        let login = Setup::read(settings)
+            .map(|setup| Login::new(host.store().clone(), ports(), Box::new(ports()), Box::new(ports()), setup));
+        let mut known: Vec<String> = config::SETTINGS.iter().map(ToString::to_string).collect();
+        known.extend(config::referenced(settings));
+        Self { host, login, settings: known, problems_logged: Cell::new(false), store_answered: Cell::new(None) }
     }
 
     /// What this build reads, and what is wrong with the settings it was given.
     #[must_use]
     pub fn describe(&self) -> Description {
-        Description::default()
+        Description {
+            version: routes::VERSION.to_owned(),
+            commit: routes::COMMIT.to_owned(),
+            built: routes::BUILT.to_owned(),
+            reads: routes::READS.iter().map(ToString::to_string).collect(),
+            settings: self.settings.clone(),
+            problems: self.problems().iter().map(ToString::to_string).collect(),
+        }
     }
 
     /// Answers one request. Never panics, whatever the request holds.
     pub async fn handle(&self, request: Request) -> Response {
-        let _ = (&self.host, request);
-        Response { status: 501, ..Response::default() }
+        let clock = self.host.clock();
+        let begun = clock.tick_ns();
+        let timed = self.login.as_ref().is_ok_and(|login| login.config().server_timing);
+        let exchange = Exchange {
+            trace: Trace::of(&request.head, self.host.random()),
+            request: &request,
+            stages: Stages::new(timed.then_some(clock)),
+            note: RefCell::default(),
+        };
+        self.log_problems(&exchange.trace);
+
+        let (route, answer) = routes::answer(self, &exchange).await;
+        let mut response = answer.unwrap_or_else(|problem| {
+            exchange.note_problem(&problem);
+            problem.response(&exchange.trace.id)
+        });
+        response.head.push("cache-control", "no-store");
+        response.head.push("x-trace-id", &exchange.trace.id);
+        response.head.push("traceparent", &exchange.trace.parent);
+        if let Some(stages) = exchange.stages.header() {
+            response.head.push("server-timing", &stages);
+        }
+        self.log_request(&exchange, route, response.status, begun);
+        response
+    }
+
+    pub(crate) fn host(&self) -> &H {
+        &self.host
+    }
+
+    pub(crate) fn problems(&self) -> &[SettingProblem] {
+        self.login.as_ref().err().map_or(&[], Vec::as_slice)
+    }
+
+    /// The login service, or the answer for want of one.
+    pub(crate) fn login(&self) -> Result<&Login<H::Store, impl PlatformClient + use<H>>, Problem> {
+        self.login.as_ref().map_err(|_| {
+            Problem::new(Code::Config, "A setting is wrong or missing; /readyz names it.").because("config.settings")
+        })
+    }
+
+    /// Logs a security event, before the answer leaves.
+    pub(crate) fn event(&self, event: Event, exchange: &Exchange<'_>) {
+        let note = exchange.note.borrow();
+        let now = self.host.clock().now();
+        self.host.log(event.level(), audit::line(now, event.level(), event.name(), &exchange.trace, &*note));
+    }
+
+    /// Names wrong settings in the log, at the first request: whoever only asks for a description
+    /// may have given no settings yet.
+    fn log_problems(&self, trace: &Trace) {
+        if self.problems().is_empty() || self.problems_logged.replace(true) {
+            return;
+        }
+        let problems = self.problems().iter().fold(String::new(), |mut all, problem| {
+            let _ = write!(all, "{}{problem}", if all.is_empty() { "" } else { "; " });
+            all
+        });
+        let note = Note { reason: Some(problems.into()), ..Note::default() };
+        let now = self.host.clock().now();
+        self.host.log(Level::Error, audit::line(now, Level::Error, "config.problem", trace, &note));
+    }
+
+    fn log_request(&self, exchange: &Exchange<'_>, route: &'static str, status: u16, begun: u64) {
+        let sample = self.login.as_ref().map_or(1.0, |login| login.config().log_sample);
+        let level = match status {
+            500.. => Level::Error,
+            400.. => Level::Warn,
+            _ if exchange.trace.sampled(sample) => Level::Info,
+            _ => return,
+        };
+        let clock = self.host.clock();
+        let micros = clock.tick_ns().saturating_sub(begun) / 1000;
+        let access = audit::Access {
+            method: routes::known_method(&exchange.request.method),
+            route,
+            status,
+            duration_ms: f64::from(u32::try_from(micros).unwrap_or(u32::MAX)) / 1000.0,
+            sample,
+            note: &exchange.note.borrow(),
+        };
+        let line = audit::line(clock.now(), level, "request", &exchange.trace, access);
+        let host = self.host.clone();
+        self.host.later(async move { host.log(level, line) });
+    }
+}
+
+impl Exchange<'_> {
+    /// Adds to what the log will say.
+    pub(crate) fn note(&self, add: impl FnOnce(&mut Note)) {
+        add(&mut self.note.borrow_mut());
+    }
+
+    pub(crate) fn note_problem(&self, problem: &Problem) {
+        self.note(|note| {
+            note.code = Some(problem.name());
+            note.reason.clone_from(&problem.reason);
+            note.platform_code = problem.platform_code;
+            note.platform_request_id.clone_from(&problem.platform_request_id);
+        });
+    }
+}
+
+impl<H: Host> Clock for Ports<H> {
+    fn now(&self) -> UnixMillis {
+        self.0.clock().now()
+    }
+
+    fn tick_ns(&self) -> u64 {
+        self.0.clock().tick_ns()
+    }
+}
+
+impl<H: Host> Random for Ports<H> {
+    fn fill(&self, buffer: &mut [u8]) {
+        self.0.random().fill(buffer);
+    }
+}
+
+impl<H: Host> PlatformClient for Ports<H> {
+    async fn exchange(
+        &self,
+        app: &App,
+        code: &LoginCode,
+        exclusive: Option<[u8; 32]>,
+    ) -> Result<PlatformSession, PlatformError> {
+        platforms::exchange(self.0.http(), app, code, exclusive).await
     }
 }

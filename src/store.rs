@@ -1,7 +1,14 @@
 //! The store port: what the core asks of a key-value store, and nothing more.
 //!
 //! The state is cut so that every key has one kind of writer, so get, put and delete are enough:
-//! no compare-and-set, no counter, no expiry is relied on.
+//! no compare-and-set, no counter, no expiry is relied on. [`key`] names what is stored,
+//! [`envelope`] is how it lies there.
+
+pub mod envelope;
+pub mod key;
+mod memory;
+
+pub use memory::MemoryStore;
 
 /// A key-value store. Cloning is cheap and shares the store.
 pub trait Store: Clone + 'static {

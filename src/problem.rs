@@ -1,0 +1,232 @@
+//! Errors as the outside sees them: RFC 9457 `application/problem+json` with a `code` from one
+//! closed table. Nothing in one comes from a platform's text, a stored value or a secret.
+
+use std::borrow::Cow;
+
+use serde::Serialize;
+
+use crate::message::{Head, Response};
+
+/// Defines [`Code`] and its table from one list.
+macro_rules! codes {
+    ($($(#[$doc:meta])* $variant:ident = $status:literal $name:literal $title:literal $retryable:literal $retry_after:literal;)*) => {
+        /// What went wrong. Stable: clients decide on its name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Code {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Code {
+            /// Every code there is.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// What belongs to the code.
+            #[must_use]
+            pub const fn facts(self) -> Facts {
+                match self {
+                    $(Self::$variant => Facts {
+                        name: $name, status: $status, title: $title, retryable: $retryable, retry_after: $retry_after,
+                    },)*
+                }
+            }
+        }
+    };
+}
+
+/// What belongs to a [`Code`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The value of `code`.
+    pub name: &'static str,
+    /// The HTTP status.
+    pub status: u16,
+    /// The value of `title`.
+    pub title: &'static str,
+    /// Whether the same wish may succeed later. For a login: with a new code.
+    pub retryable: bool,
+    /// The value of `Retry-After` in seconds; 0 is none.
+    pub retry_after: u32,
+}
+
+codes! {
+    /// The request cannot be understood.
+    BadRequest = 400 "bad_request" "The request cannot be understood" false 0;
+    /// No app is meant, or several are.
+    AppUnknown = 400 "app_unknown" "The app is not known" false 0;
+    /// Any bearer failure.
+    TokenInvalid = 401 "token_invalid" "The access token is not accepted" false 0;
+    /// The platform does not know the code.
+    CodeInvalid = 401 "code_invalid" "The login code is not accepted" true 0;
+    /// The code was used before.
+    CodeUsed = 401 "code_used" "The login code was used before" true 0;
+    /// The refresh token is not accepted.
+    RefreshInvalid = 401 "refresh_invalid" "The refresh token is not accepted" false 0;
+    /// This person may not log in.
+    UserBlocked = 403 "user_blocked" "The user may not log in" false 0;
+    /// No such thing.
+    NotFound = 404 "not_found" "There is no such thing" false 0;
+    /// Not with this method.
+    MethodNotAllowed = 405 "method_not_allowed" "The method is not allowed here" false 0;
+    /// The body is too long.
+    PayloadTooLarge = 413 "payload_too_large" "The body is too long" false 0;
+    /// The body is of a kind nobody reads here.
+    UnsupportedMediaType = 415 "unsupported_media_type" "The content type is not read here" false 0;
+    /// The platform's quota is used up.
+    RateLimited = 429 "rate_limited" "Too many logins" true 60;
+    /// The operator has to act.
+    Config = 500 "config" "The service is not configured well" false 0;
+    /// The platform answered with something else.
+    PlatformError = 502 "platform_error" "The platform did not answer as it should" true 0;
+    /// The platform is busy.
+    PlatformBusy = 503 "platform_busy" "The platform is busy" true 2;
+    /// The platform cannot be reached.
+    PlatformUnavailable = 503 "platform_unavailable" "The platform cannot be reached" true 5;
+    /// The store cannot be relied on.
+    StoreUnavailable = 503 "store_unavailable" "The session store is not available" true 1;
+    /// Too much at once.
+    Overloaded = 503 "overloaded" "Too many requests at once" true 1;
+    /// The platform took too long.
+    PlatformTimeout = 504 "platform_timeout" "The platform took too long" true 0;
+}
+
+/// An error on its way out.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    /// What went wrong; `None` is a request that should have brought credentials and did not.
+    pub code: Option<Code>,
+    /// For people.
+    pub detail: Cow<'static, str>,
+    /// The platform's own number.
+    pub platform_code: Option<i64>,
+    /// The platform's name for its answer.
+    pub platform_request_id: Option<String>,
+    /// The value of `Allow`.
+    pub allow: Option<&'static str>,
+    /// Why, for the log only.
+    pub reason: Option<Cow<'static, str>>,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    r#type: Cow<'static, str>,
+    title: &'static str,
+    status: u16,
+    detail: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'static str>,
+    trace_id: &'a str,
+    retryable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    platform_code: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    platform_request_id: Option<&'a str>,
+}
+
+impl Problem {
+    /// A problem that says no more than this.
+    #[must_use]
+    pub fn new(code: Code, detail: impl Into<Cow<'static, str>>) -> Self {
+        Self { code: Some(code), ..Self::bare(detail.into()) }
+    }
+
+    /// The answer to a bearer route's caller who brought no credentials.
+    #[must_use]
+    pub fn no_credentials() -> Self {
+        Self::bare("Send an access token: Authorization: Bearer <token>.".into())
+    }
+
+    /// The one answer to every bad bearer token; `reason` goes to the log.
+    #[must_use]
+    pub fn token_invalid(reason: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Code::TokenInvalid, "The token is malformed, expired or revoked.").because(reason)
+    }
+
+    /// With a reason for the log.
+    #[must_use]
+    pub fn because(self, reason: impl Into<Cow<'static, str>>) -> Self {
+        Self { reason: Some(reason.into()), ..self }
+    }
+
+    /// HTTP status.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.code.map_or(401, |code| code.facts().status)
+    }
+
+    /// The name of the code, or what stands for it in a log.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.code.map_or("no_credentials", |code| code.facts().name)
+    }
+
+    /// As an answer.
+    #[must_use]
+    pub fn response(&self, trace_id: &str) -> Response {
+        let facts = self.code.map(Code::facts);
+        let body = Body {
+            r#type: facts.map_or("about:blank".into(), |facts| format!("urn:edgepass:problem:{}", facts.name).into()),
+            title: facts.map_or("Credentials are needed", |facts| facts.title),
+            status: self.status(),
+            detail: &self.detail,
+            code: facts.map(|facts| facts.name),
+            trace_id,
+            retryable: facts.is_some_and(|facts| facts.retryable),
+            platform_code: self.platform_code,
+            platform_request_id: self.platform_request_id.as_deref(),
+        };
+        let mut head = Head::new();
+        head.push("content-type", "application/problem+json");
+        if self.status() == 401 {
+            // RFC 9110 §15.5.2 wants it on every 401; RFC 6750 §3.1 has the error only for a token.
+            let is_token = self.code == Some(Code::TokenInvalid);
+            head.push("www-authenticate", if is_token { r#"Bearer error="invalid_token""# } else { "Bearer" });
+        }
+        if let Some(allow) = self.allow {
+            head.push("allow", allow);
+        }
+        if let Some(seconds) = facts.map(|facts| facts.retry_after).filter(|seconds| *seconds > 0) {
+            head.push("retry-after", &seconds.to_string());
+        }
+        Response { status: self.status(), head, body: serde_json::to_vec(&body).unwrap_or_default() }
+    }
+
+    const fn bare(detail: Cow<'static, str>) -> Self {
+        Self { code: None, detail, platform_code: None, platform_request_id: None, allow: None, reason: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_has_every_member_and_the_status_of_its_code() {
+        for code in Code::ALL {
+            let facts = code.facts();
+            let response = Problem::new(*code, "why").response("t-1");
+            let body: serde_json::Value = serde_json::from_slice(&response.body).expect("JSON");
+            assert_eq!(response.status, facts.status);
+            assert_eq!(body["status"], facts.status);
+            assert_eq!(body["code"], facts.name);
+            assert_eq!(body["type"], format!("urn:edgepass:problem:{}", facts.name));
+            assert_eq!((body["detail"].as_str(), body["trace_id"].as_str()), (Some("why"), Some("t-1")));
+            assert_eq!(body["retryable"], facts.retryable);
+            assert_eq!(response.head.get("retry-after").is_some(), matches!(facts.status, 429 | 503), "{}", facts.name);
+            assert_eq!(response.head.get("www-authenticate").is_some(), facts.status == 401);
+        }
+        let mut names: Vec<_> = Code::ALL.iter().map(|code| code.facts().name).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+
+    #[test]
+    fn missing_credentials_are_no_error_code() {
+        let response = Problem::no_credentials().response("t");
+        let body: serde_json::Value = serde_json::from_slice(&response.body).expect("JSON");
+        assert_eq!((response.status, response.head.get("www-authenticate")), (401, Some("Bearer")));
+        assert!(body.get("code").is_none());
+        let invalid = Problem::token_invalid("token.exp").response("t");
+        assert_eq!(invalid.head.get("www-authenticate"), Some(r#"Bearer error="invalid_token""#));
+        assert!(!String::from_utf8_lossy(&invalid.body).contains("token.exp"), "why goes to the log only");
+    }
+}

@@ -1,0 +1,184 @@
+//! `POST /api/login`: `{code, app?, platform?, device?: {id?, label?}}`.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use super::{body, json};
+use crate::{
+    audit::Event,
+    host::Host,
+    login::{Attempt, LoggedIn, LoginError},
+    message::Response,
+    outbound::{SendError, SendErrorKind},
+    platforms::{Class, LoginCode, MAX_CODE_BYTES, PlatformError},
+    problem::{Code, Problem},
+    service::{Exchange, Service},
+    session::Device,
+    timing::Stage,
+};
+
+#[derive(Deserialize)]
+struct Wish<'a> {
+    code: String,
+    #[serde(borrow)]
+    app: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    platform: Option<Cow<'a, str>>,
+    device: Option<Device>,
+}
+
+#[derive(Serialize)]
+struct Granted<'a> {
+    access_token: &'a str,
+    token_type: &'static str,
+    expires_in: u64,
+    refresh_token: &'a str,
+    refresh_expires_in: u64,
+    session: Session,
+    user: User<'a>,
+}
+
+#[derive(Serialize)]
+struct Session {
+    id: String,
+    created_at: String,
+    expires_at: String,
+}
+
+#[derive(Serialize)]
+struct User<'a> {
+    id: String,
+    is_new: bool,
+    app: &'a str,
+    platform: &'static str,
+}
+
+pub(super) async fn log_in<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Result<Response, Problem> {
+    let answer = attempt(service, exchange).await;
+    if let Err(problem) = &answer {
+        exchange.note_problem(problem);
+        service.event(Event::LoginFail, exchange);
+    }
+    answer
+}
+
+async fn attempt<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Result<Response, Problem> {
+    let stages = &exchange.stages;
+    let wish = stages.run(Stage::Parse, || body::read::<Wish<'_>>(exchange.request))?;
+    let code = LoginCode::new(wish.code).ok_or_else(|| {
+        let detail = format!("code: 1 to {MAX_CODE_BYTES} bytes, no control characters.");
+        Problem::new(Code::BadRequest, detail)
+    })?;
+    if let Some(device) = &wish.device {
+        body::check("device.id", device.id.as_deref().unwrap_or_default(), 128)?;
+        body::check("device.label", device.label.as_deref().unwrap_or_default(), 256)?;
+    }
+    let device = wish.device.filter(|device| device.id.is_some() || device.label.is_some());
+    let login = service.login()?;
+    if let Some(app) = login.config().choose(wish.app.as_deref(), wish.platform.as_deref()) {
+        exchange.note(|note| {
+            note.app = Some(app.id.clone());
+            note.platform = Some(app.platform.name());
+        });
+    }
+    let attempt = Attempt { app: wish.app.as_deref(), platform: wish.platform.as_deref(), code, device };
+    let granted = login.log_in(attempt, stages).await?;
+    exchange.note(|note| {
+        note.sid_hash = Some(login.log_hash(granted.sid.bytes()));
+        note.uid_hash = Some(login.log_hash(granted.subject.bytes()));
+        note.is_new = Some(granted.is_new);
+    });
+    service.event(Event::LoginOk, exchange);
+    service.host().later(login.remember(granted.subject, granted.sid));
+    Ok(json(200, &Granted::from(&granted)))
+}
+
+impl<'a> From<&'a LoggedIn<'_>> for Granted<'a> {
+    fn from(granted: &'a LoggedIn<'_>) -> Self {
+        Self {
+            access_token: &granted.access_token,
+            token_type: "Bearer",
+            expires_in: granted.expires_in,
+            refresh_token: &granted.refresh_token,
+            refresh_expires_in: granted.refresh_expires_in,
+            session: Session {
+                id: granted.sid.text(),
+                created_at: granted.created.to_string(),
+                expires_at: granted.expires.to_string(),
+            },
+            user: User {
+                id: granted.subject.text(),
+                is_new: granted.is_new,
+                app: &granted.app.id,
+                platform: granted.app.platform.name(),
+            },
+        }
+    }
+}
+
+impl From<LoginError> for Problem {
+    fn from(error: LoginError) -> Self {
+        match error {
+            LoginError::AppUnknown => Self::new(Code::AppUnknown, "Name one of the configured apps."),
+            LoginError::CodeUsed => code_used("code.spent"),
+            LoginError::Overloaded => Self::new(Code::Overloaded, "Too many logins of this app at once."),
+            LoginError::Blocked => Self::new(Code::UserBlocked, "The user was blocked.").because("user.blocked"),
+            LoginError::Platform(error) => error.into(),
+            LoginError::Store(fault) => fault.into(),
+        }
+    }
+}
+
+impl From<PlatformError> for Problem {
+    fn from(error: PlatformError) -> Self {
+        match error {
+            PlatformError::Refused { class, number, request_id } => {
+                Self { platform_code: Some(number), platform_request_id: request_id, ..refused(class) }
+            }
+            PlatformError::Status(429) => refused(Class::RateLimited).because("platform.status"),
+            PlatformError::Status(500..) => refused(Class::Busy).because("platform.status"),
+            PlatformError::Status(_) => refused(Class::Unknown).because("platform.status"),
+            PlatformError::Malformed => refused(Class::Unknown).because("platform.malformed"),
+            PlatformError::Unanswered(SendError { kind, .. }) => unanswered(kind),
+        }
+    }
+}
+
+/// By who has to act. None of these words is the platform's.
+fn refused(class: Class) -> Problem {
+    let (code, detail) = match class {
+        Class::CodeInvalid => (Code::CodeInvalid, "Wrong, expired, or of another app; get a new code."),
+        Class::CodeUsed => return code_used("code.used"),
+        Class::UserBlocked => (Code::UserBlocked, "The platform blocks this user."),
+        Class::RateLimited => (Code::RateLimited, "The platform's quota is used up; get a new code later."),
+        Class::Busy => (Code::PlatformBusy, "Get a new code and try again."),
+        Class::Config => (Code::Config, "The platform does not accept this service; its operator has to act."),
+        Class::Unknown => (Code::PlatformError, "Get a new code and try again."),
+    };
+    Problem::new(code, detail)
+}
+
+/// No answer, by whether anybody can do something about it.
+fn unanswered(kind: SendErrorKind) -> Problem {
+    let (code, reason) = match kind {
+        SendErrorKind::Duplicate => return code_used("code.under_way"),
+        SendErrorKind::Timeout => (Code::PlatformTimeout, "send.timeout"),
+        SendErrorKind::Unresolved => (Code::PlatformUnavailable, "send.unresolved"),
+        SendErrorKind::Unreachable => (Code::PlatformUnavailable, "send.unreachable"),
+        SendErrorKind::Tls => (Code::PlatformError, "send.tls"),
+        SendErrorKind::Broken => (Code::PlatformError, "send.broken"),
+        SendErrorKind::TooLarge => (Code::PlatformError, "send.too_large"),
+        SendErrorKind::Busy => (Code::Overloaded, "send.busy"),
+        SendErrorKind::Denied => (Code::Config, "send.denied"),
+    };
+    let detail = match code {
+        Code::Config => "The service may not call the platform; its operator has to act.",
+        _ => "Get a new code and try again.",
+    };
+    Problem::new(code, detail).because(reason)
+}
+
+fn code_used(reason: &'static str) -> Problem {
+    Problem::new(Code::CodeUsed, "A code logs in once; get a new one.").because(reason)
+}

@@ -1,0 +1,102 @@
+//! `GET /api/session`, and `/api/verify/*` for proxies that ask before they forward.
+
+use serde::Serialize;
+
+use super::{bearer, json};
+use crate::{
+    host::Host,
+    login::AuthError,
+    message::{Head, Response},
+    problem::Problem,
+    service::{Exchange, Service},
+    session::{Device, Session},
+    token::access::Access,
+};
+
+/// Before the id of the one app whose tokens are taken.
+pub(super) const VERIFY_APP: &str = "/api/verify/app/";
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    session: ShownSession<'a>,
+    user: User,
+}
+
+#[derive(Serialize)]
+struct ShownSession<'a> {
+    id: String,
+    app: &'a str,
+    platform: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device: Option<&'a Device>,
+    created_at: String,
+    /// A session is seen when it is refreshed; until then, when it began.
+    last_seen_at: String,
+    expires_at: String,
+}
+
+#[derive(Serialize)]
+struct User {
+    id: String,
+}
+
+pub(super) async fn show<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Result<Response, Problem> {
+    let (access, session) = authenticate(service, exchange, None).await?;
+    let shown = Shown {
+        session: ShownSession {
+            id: access.sid.text(),
+            app: &session.app,
+            platform: session.platform.name(),
+            device: session.device.as_ref(),
+            created_at: session.created.to_string(),
+            last_seen_at: session.created.to_string(),
+            expires_at: session.expires.to_string(),
+        },
+        user: User { id: session.subject.text() },
+    };
+    Ok(json(200, &shown))
+}
+
+/// 200 with an empty body and every identity header, or 401 with none of them.
+pub(super) async fn verify<H: Host>(
+    service: &Service<H>,
+    exchange: &Exchange<'_>,
+    only: Option<&str>,
+) -> Result<Response, Problem> {
+    let (access, _) = authenticate(service, exchange, only).await?;
+    let mut head = Head::new();
+    head.push("x-edgepass-user", &access.subject.text());
+    head.push("x-edgepass-session", &access.sid.text());
+    head.push("x-edgepass-app", &access.app.id);
+    Ok(Response { status: 200, head, body: Vec::new() })
+}
+
+pub(super) async fn verify_app<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Result<Response, Problem> {
+    let rest = exchange.request.path().strip_prefix(VERIFY_APP).unwrap_or_default();
+    verify(service, exchange, Some(rest.split('/').next().unwrap_or_default())).await
+}
+
+async fn authenticate<'s, H: Host>(
+    service: &'s Service<H>,
+    exchange: &Exchange<'_>,
+    only: Option<&str>,
+) -> Result<(Access<'s>, Session), Problem> {
+    let token = bearer::token(&exchange.request.head)?.ok_or_else(Problem::no_credentials)?;
+    let login = service.login()?;
+    let (access, session) = login.authenticate(token, only, &exchange.stages).await?;
+    exchange.note(|note| {
+        note.app = Some(access.app.id.clone());
+        note.sid_hash = Some(login.log_hash(access.sid.bytes()));
+        note.uid_hash = Some(login.log_hash(access.subject.bytes()));
+    });
+    Ok((access, session))
+}
+
+impl From<AuthError> for Problem {
+    fn from(error: AuthError) -> Self {
+        match error {
+            AuthError::Store(fault) => fault.into(),
+            refused => Self::token_invalid(refused.to_string()),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The names of what is stored. Every key begins with `edgepass/<deployment>/`, so a shared store
+//! can hold several deployments, and no id of a platform or a client enters a key in the clear.
+
+use crate::{
+    session::SessionId,
+    token::keys::{IdentityHash, Subject},
+};
+
+/// Builds keys for one deployment.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    prefix: String,
+}
+
+impl Layout {
+    /// For a deployment whose name [`crate::config`] has checked: at most 64 characters, so that
+    /// every key stays far below 200 bytes.
+    #[must_use]
+    pub fn new(deployment: &str) -> Self {
+        Self { prefix: format!("edgepass/{deployment}/") }
+    }
+
+    /// `s/<sid>`: the session.
+    #[must_use]
+    pub fn session(&self, sid: SessionId) -> String {
+        self.key("s", &sid.text())
+    }
+
+    /// `x/<sid>`: its tombstone.
+    #[must_use]
+    pub fn tombstone(&self, sid: SessionId) -> String {
+        self.key("x", &sid.text())
+    }
+
+    /// `e/<sub>`: the user's epoch.
+    #[must_use]
+    pub fn epoch(&self, subject: Subject) -> String {
+        self.key("e", &subject.text())
+    }
+
+    /// `l/<sub>`: the user's recent sessions.
+    #[must_use]
+    pub fn recent(&self, subject: Subject) -> String {
+        self.key("l", &subject.text())
+    }
+
+    /// `o/<hash>`: the subject of an openid.
+    #[must_use]
+    pub fn openid(&self, hash: IdentityHash) -> String {
+        self.key("o", &hash.text())
+    }
+
+    /// `y/<hash>`: the subject of a unionid.
+    #[must_use]
+    pub fn unionid(&self, hash: IdentityHash) -> String {
+        self.key("y", &hash.text())
+    }
+
+    /// A key nothing is ever written to, to ask whether the store answers.
+    #[must_use]
+    pub fn probe(&self) -> String {
+        self.key("r", "probe")
+    }
+
+    fn key(&self, kind: &str, id: &str) -> String {
+        let mut key = String::with_capacity(self.prefix.len() + kind.len() + 1 + id.len());
+        for part in [self.prefix.as_str(), kind, "/", id] {
+            key.push_str(part);
+        }
+        key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_its_place_below_the_deployment() {
+        let layout = Layout::new(&"d".repeat(64));
+        let sid = SessionId::from_bytes([0xfb; 16]);
+        assert_eq!(Layout::new("default").session(sid), "edgepass/default/s/-_v7-_v7-_v7-_v7-_v7-w");
+        let subject = Subject::from_bytes([0; 16]);
+        let hash = IdentityHash::from_bytes([0; 16]);
+        let keys = [
+            layout.session(sid),
+            layout.tombstone(sid),
+            layout.epoch(subject),
+            layout.recent(subject),
+            layout.openid(hash),
+            layout.unionid(hash),
+            layout.probe(),
+        ];
+        let distinct: std::collections::BTreeSet<_> = keys.iter().collect();
+        assert_eq!(distinct.len(), keys.len());
+        assert!(keys.iter().all(|key| key.len() < 200));
+    }
+}

@@ -1,0 +1,83 @@
+//! A store in memory: for tests, the harness, and the native core of a single process.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+    rc::Rc,
+};
+
+use super::{Change, Store, StoreError};
+
+/// Key-value pairs in this process. Clones share them; nothing expires by itself.
+#[derive(Clone, Default)]
+pub struct MemoryStore(Rc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    entries: RefCell<BTreeMap<String, Vec<u8>>>,
+    keys_read: Cell<usize>,
+    changes_made: Cell<usize>,
+    failing: Cell<Option<StoreError>>,
+}
+
+impl MemoryStore {
+    /// Every key, in order.
+    #[must_use]
+    pub fn keys(&self) -> Vec<String> {
+        self.0.entries.borrow().keys().cloned().collect()
+    }
+
+    /// What `key` holds.
+    #[must_use]
+    pub fn value(&self, key: &str) -> Option<Vec<u8>> {
+        self.0.entries.borrow().get(key).cloned()
+    }
+
+    /// Puts `value` there as it is, valid or not.
+    pub fn plant(&self, key: &str, value: impl Into<Vec<u8>>) {
+        self.0.entries.borrow_mut().insert(key.to_owned(), value.into());
+    }
+
+    /// How many keys were read so far.
+    #[must_use]
+    pub fn keys_read(&self) -> usize {
+        self.0.keys_read.get()
+    }
+
+    /// How many changes were made so far.
+    #[must_use]
+    pub fn changes_made(&self) -> usize {
+        self.0.changes_made.get()
+    }
+
+    /// Answers everything with `failure` from now on, or works again.
+    pub fn fail(&self, failure: Option<StoreError>) {
+        self.0.failing.set(failure);
+    }
+}
+
+impl Store for MemoryStore {
+    async fn get(&self, keys: &[&str]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        if let Some(failure) = self.0.failing.get() {
+            return Err(failure);
+        }
+        self.0.keys_read.set(self.0.keys_read.get() + keys.len());
+        let entries = self.0.entries.borrow();
+        Ok(keys.iter().map(|&key| entries.get(key).cloned()).collect())
+    }
+
+    async fn apply(&self, changes: Vec<Change>) -> Result<(), StoreError> {
+        if let Some(failure) = self.0.failing.get() {
+            return Err(failure);
+        }
+        self.0.changes_made.set(self.0.changes_made.get() + changes.len());
+        let mut entries = self.0.entries.borrow_mut();
+        for change in changes {
+            match change {
+                Change::Put { key, value, .. } => drop(entries.insert(key, value)),
+                Change::Delete { key } => drop(entries.remove(&key)),
+            }
+        }
+        Ok(())
+    }
+}

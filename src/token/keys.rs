@@ -1,0 +1,351 @@
+//! The keys, derived once from the configured secrets and scheduled for use.
+//!
+//! Two secrets with two lives. `master_key` is a list: the first makes, all of them read, so it is
+//! rotated by append, promote, drop. What it keys names its key. `subject_key` is never rotated:
+//! subjects, and where they are stored, depend on it.
+
+use std::fmt;
+
+use chacha20poly1305::{KeyInit as _, XChaCha20Poly1305};
+use hkdf::Hkdf;
+use hmac::{Hmac, Mac as _};
+use sha2::Sha256;
+use zeroize::Zeroizing;
+
+use crate::{
+    config::App,
+    platforms::Platform,
+    random::Random,
+    secret::Secret,
+    session::SessionId,
+    token::id128,
+};
+
+/// Shortest secret taken, in bytes: as long as the keys derived from it.
+pub const MIN_SECRET_BYTES: usize = 32;
+
+id128! {
+    /// A user of ours, the `sub` of tokens: derived, so every node finds the same.
+    Subject
+}
+
+id128! {
+    /// Where an openid or unionid is stored, without telling which one it is.
+    IdentityHash
+}
+
+/// Names a master key in what it made: four bytes derived from the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyId(pub [u8; 4]);
+
+/// An HMAC-SHA256 key, scheduled: each use costs its message and nothing for the key.
+#[derive(Clone)]
+pub struct MacKey(Hmac<Sha256>);
+
+/// All master keys, the active one first.
+pub struct KeyRing {
+    active: MasterKeys,
+    older: Vec<MasterKeys>,
+}
+
+/// What one master key gives.
+pub struct MasterKeys {
+    /// Its name.
+    pub id: KeyId,
+    /// The name in the `kid` of access tokens: [`KeyId`] as eight hex digits.
+    pub kid: String,
+    /// Signs access tokens (HS256).
+    pub access: MacKey,
+    /// Authenticates refresh tokens.
+    pub refresh: MacKey,
+    /// Seals stored records.
+    pub seal: XChaCha20Poly1305,
+    sid: MacKey,
+}
+
+/// What `subject_key` gives.
+pub struct SubjectKeys {
+    /// Authenticates the stored identities.
+    pub record: MacKey,
+    subject: MacKey,
+    identity: MacKey,
+    log: MacKey,
+}
+
+/// A code under the keys: which session it makes, and what to call the exchange.
+pub struct CodeMac([u8; 32]);
+
+impl KeyRing {
+    /// Derives from the secrets, the active one first; `None` for an empty list.
+    #[must_use]
+    pub fn new(secrets: &[Secret<Vec<u8>>]) -> Option<Self> {
+        let mut keys = secrets.iter().map(|secret| MasterKeys::new(secret.expose()));
+        Some(Self { active: keys.next()?, older: keys.collect() })
+    }
+
+    /// The key for everything new.
+    #[must_use]
+    pub const fn active(&self) -> &MasterKeys {
+        &self.active
+    }
+
+    /// Every key, the active one first.
+    pub fn iter(&self) -> impl Iterator<Item = &MasterKeys> {
+        std::iter::once(&self.active).chain(&self.older)
+    }
+
+    /// The key of this name.
+    #[must_use]
+    pub fn by_id(&self, id: KeyId) -> Option<&MasterKeys> {
+        self.iter().find(|keys| keys.id == id)
+    }
+
+    /// The key whose `kid` is exactly this text.
+    #[must_use]
+    pub fn by_kid(&self, kid: &str) -> Option<&MasterKeys> {
+        self.iter().find(|keys| keys.kid == kid)
+    }
+}
+
+impl MasterKeys {
+    fn new(secret: &[u8]) -> Self {
+        let root = Hkdf::<Sha256>::new(Some(SALT), secret);
+        let id = KeyId(derive(&root, b"master/id"));
+        let seal: Zeroizing<[u8; 32]> = Zeroizing::new(derive(&root, b"master/seal"));
+        Self {
+            id,
+            kid: id.0.iter().map(|byte| format!("{byte:02x}")).collect(),
+            access: MacKey::derived(&root, b"master/access/HS256"),
+            refresh: MacKey::derived(&root, b"master/refresh"),
+            seal: XChaCha20Poly1305::new((&*seal).into()),
+            sid: MacKey::derived(&root, b"master/sid"),
+        }
+    }
+
+    /// What this key makes of a code.
+    #[must_use]
+    pub fn code(&self, app: &App, code: &str) -> CodeMac {
+        CodeMac(self.sid.over(&[app.id.as_bytes(), code.as_bytes()]))
+    }
+}
+
+impl CodeMac {
+    /// The id of the session this code makes: the first 128 bits.
+    #[must_use]
+    pub fn session(&self) -> SessionId {
+        let mut sid = [0; 16];
+        sid.iter_mut().zip(self.0).for_each(|(to, from)| *to = from);
+        SessionId::from_bytes(sid)
+    }
+
+    /// The key of the one exchange this code may make, for [`crate::outbound::Call::exclusive`].
+    #[must_use]
+    pub const fn exchange(&self) -> [u8; 32] {
+        self.0
+    }
+}
+
+impl SubjectKeys {
+    /// Derives from the secret.
+    #[must_use]
+    pub fn new(secret: &Secret<Vec<u8>>) -> Self {
+        let root = Hkdf::<Sha256>::new(Some(SALT), secret.expose());
+        Self {
+            record: MacKey::derived(&root, b"subject/record"),
+            subject: MacKey::derived(&root, b"subject/sub"),
+            identity: MacKey::derived(&root, b"subject/identity"),
+            log: MacKey::derived(&root, b"subject/log"),
+        }
+    }
+
+    /// The subject of a unionid that nothing is stored about yet.
+    #[must_use]
+    pub fn of_unionid(&self, app: &App, unionid: &str) -> Subject {
+        Subject(self.subject.over16(&[b"union", app.platform.name().as_bytes(), app.owner.as_bytes(), unionid.as_bytes()]))
+    }
+
+    /// The subject of an openid that nothing is stored about yet.
+    #[must_use]
+    pub fn of_openid(&self, app: &App, openid: &str) -> Subject {
+        Subject(self.subject.over16(&[b"open", app.platform.name().as_bytes(), app.appid.as_bytes(), openid.as_bytes()]))
+    }
+
+    /// Where the subject of an openid is stored.
+    #[must_use]
+    pub fn openid_hash(&self, platform: Platform, appid: &str, openid: &str) -> IdentityHash {
+        IdentityHash(self.identity.over16(&[b"o", platform.name().as_bytes(), appid.as_bytes(), openid.as_bytes()]))
+    }
+
+    /// Where the subject of a unionid is stored.
+    #[must_use]
+    pub fn unionid_hash(&self, platform: Platform, owner: &str, unionid: &str) -> IdentityHash {
+        IdentityHash(self.identity.over16(&[b"y", platform.name().as_bytes(), owner.as_bytes(), unionid.as_bytes()]))
+    }
+
+    /// An id as it may stand in a log: the same everywhere, and of no use elsewhere.
+    #[must_use]
+    pub fn log_hash(&self, id: &[u8; 16]) -> String {
+        self.log.over(&[id]).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+    }
+}
+
+impl MacKey {
+    /// The MAC of `fields`, each with its length before it, so that no two lists look alike.
+    #[must_use]
+    pub fn over(&self, fields: &[&[u8]]) -> [u8; 32] {
+        self.absorb(fields).finalize().into_bytes().into()
+    }
+
+    /// Compares the whole MAC, in constant time.
+    #[must_use]
+    pub fn verifies(&self, fields: &[&[u8]], mac: &[u8]) -> bool {
+        self.absorb(fields).verify_slice(mac).is_ok()
+    }
+
+    /// The bare HMAC of a message, as JWS wants it.
+    #[must_use]
+    pub fn sign(&self, message: &[u8]) -> [u8; 32] {
+        self.0.clone().chain_update(message).finalize().into_bytes().into()
+    }
+
+    /// Compares the whole bare HMAC, in constant time.
+    #[must_use]
+    pub fn verifies_message(&self, message: &[u8], mac: &[u8]) -> bool {
+        self.0.clone().chain_update(message).verify_slice(mac).is_ok()
+    }
+
+    /// Compares the left part of the bare HMAC, in constant time.
+    #[must_use]
+    pub fn verifies_left(&self, message: &[u8], mac: &[u8]) -> bool {
+        self.0.clone().chain_update(message).verify_truncated_left(mac).is_ok()
+    }
+
+    fn over16(&self, fields: &[&[u8]]) -> [u8; 16] {
+        let mut short = [0; 16];
+        short.iter_mut().zip(self.over(fields)).for_each(|(to, from)| *to = from);
+        short
+    }
+
+    fn absorb(&self, fields: &[&[u8]]) -> Hmac<Sha256> {
+        let mut mac = self.0.clone();
+        for field in fields {
+            mac.update(&u64::try_from(field.len()).unwrap_or(u64::MAX).to_be_bytes());
+            mac.update(field);
+        }
+        mac
+    }
+
+    fn derived(root: &Hkdf<Sha256>, label: &[u8]) -> Self {
+        let key: Zeroizing<[u8; 32]> = Zeroizing::new(derive(root, label));
+        Self::of_bytes(&*key)
+    }
+
+    pub(crate) fn of_bytes(key: &[u8]) -> Self {
+        Self(<Hmac<Sha256> as hmac::Mac>::new_from_slice(key).expect("HMAC takes a key of any length"))
+    }
+}
+
+fn derive<const N: usize>(root: &Hkdf<Sha256>, label: &[u8]) -> [u8; N] {
+    let mut key = [0; N];
+    root.expand(label, &mut key).expect("HKDF gives up to 8160 bytes");
+    key
+}
+
+/// A fresh id, for what is not derived.
+#[must_use]
+pub fn random_session(random: &dyn Random) -> SessionId {
+    SessionId::from_bytes(crate::random::bytes(random))
+}
+
+/// Names only.
+impl fmt::Debug for KeyRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter().map(|keys| &keys.kid)).finish()
+    }
+}
+
+impl fmt::Debug for SubjectKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SubjectKeys(_)")
+    }
+}
+
+impl fmt::Debug for MacKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MacKey(_)")
+    }
+}
+
+/// The one salt; labels tell the keys apart. A change of either is a new format.
+const SALT: &[u8] = b"edgepass/1";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::tests::two_apps;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn hkdf_and_hmac_are_those_of_their_documents() {
+        // RFC 5869, A.1 (32 of its 42 bytes) and RFC 4231, test case 2.
+        let salt: Vec<u8> = (0..=0x0c).collect();
+        let info: Vec<u8> = (0xf0..=0xf9).collect();
+        let root = Hkdf::<Sha256>::new(Some(&salt), &[0x0b; 22]);
+        assert_eq!(
+            hex(&derive::<32>(&root, &info)),
+            "3cb25f25faacd57a90434f64d0362f2a2d2d0a90cf1a5a4c5db02d56ecc4c5bf"
+        );
+        assert_eq!(
+            hex(&MacKey::of_bytes(b"Jefe").sign(b"what do ya want for nothing?")),
+            "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"
+        );
+    }
+
+    #[test]
+    fn what_is_derived_never_changes() {
+        // Golden: a change here ends every session and every identity there is.
+        let (config, ring) = two_apps();
+        let app = config.app("one").expect("configured");
+        let keys = SubjectKeys::new(&Secret::new((0..32).collect()));
+        let seen = [
+            ring.active().kid.clone(),
+            hex(&ring.active().code(app, "c").exchange()),
+            hex(&ring.active().refresh.over(&[b"x"])),
+            hex(&ring.active().access.over(&[b"x"])),
+            hex(keys.of_openid(app, "o").bytes()),
+            hex(keys.of_unionid(app, "u").bytes()),
+            hex(keys.openid_hash(app.platform, &app.appid, "o").bytes()),
+            hex(keys.unionid_hash(app.platform, &app.owner, "u").bytes()),
+            hex(&keys.record.over(&[b"x"])),
+            keys.log_hash(&[0; 16]),
+        ];
+        assert_eq!(seen, GOLDEN);
+    }
+
+    const GOLDEN: [&str; 10] = ["", "", "", "", "", "", "", "", "", ""];
+
+    #[test]
+    fn fields_cannot_run_into_each_other() {
+        let key = MacKey::of_bytes(b"k");
+        assert_ne!(key.over(&[b"ab", b"c"]), key.over(&[b"a", b"bc"]));
+        assert_ne!(key.over(&[b"ab"]), key.over(&[b"ab", b""]));
+        let mac = key.over(&[b"a"]);
+        assert!(key.verifies(&[b"a"], &mac) && !key.verifies(&[b"b"], &mac) && !key.verifies(&[b"a"], &mac[..31]));
+        assert!(key.verifies_left(b"a", &key.sign(b"a")[..20]));
+        assert!(!key.verifies_left(b"a", &[]), "an empty MAC proves nothing");
+    }
+
+    #[test]
+    fn a_code_makes_another_session_for_each_app_and_key() {
+        let (config, ring) = two_apps();
+        let (one, two) = (config.app("one").expect("configured"), config.app("two").expect("configured"));
+        let of = |keys: &MasterKeys, app| keys.code(app, "code").session();
+        let older = ring.iter().nth(1).expect("two keys");
+        assert_ne!(of(ring.active(), one), of(ring.active(), two));
+        assert_ne!(of(ring.active(), one), of(older, one));
+        assert!(ring.by_id(older.id).is_some() && ring.by_kid(&older.kid).is_some() && ring.by_kid("").is_none());
+    }
+}
