@@ -126,6 +126,9 @@ mod tests {
         let text = line(UnixMillis(1_700_000_000_042), Level::Warn, Event::LoginFail.name(), &trace, &note);
         assert!(!text.contains(['\r', '\n', '\u{1b}']));
         let read: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        assert_eq!((read["event"].as_str(), read["ts"].as_str()), (Some("login.fail"), Some("2023-11-14T22:13:20.042Z")));
+        assert_eq!(
+            (read["event"].as_str(), read["ts"].as_str()),
+            (Some("login.fail"), Some("2023-11-14T22:13:20.042Z"))
+        );
     }
 }

@@ -349,7 +349,10 @@ pub(crate) mod tests {
         assert!(with(&format!("[{app}]")).is_empty());
         assert_eq!(with(&format!("[{app},{app}]")), ["apps: entry 2: an id given twice"]);
         assert_eq!(with(&format!("[{}]", app.replace("shop\"", "wechat\""))), ["apps: entry 1: an id given twice"]);
-        assert_eq!(problems(&[("apps", &format!("[{app}]"))]), ["apps: entry 1: the variable named by secret_variable is not set"]);
+        assert_eq!(
+            problems(&[("apps", &format!("[{app}]"))]),
+            ["apps: entry 1: the variable named by secret_variable is not set"]
+        );
         for (bad, what) in [
             ("{", "not a JSON list of apps"),
             ("{}", "not a JSON list of apps"),
@@ -360,7 +363,10 @@ pub(crate) mod tests {
             (r#"[{"id":"a/b","platform":"wechat","appid":"x","secret":"canary"}]"#, "entry 1: id: "),
             (r#"[{"id":"a","platform":"wechat","appid":"x"}]"#, "entry 1: secret or secret_variable"),
             (r#"[{"id":"a","platform":"wechat","appid":"x","secret":" canary"}]"#, "entry 1: secret: "),
-            (r#"[{"id":"a","platform":"wechat","appid":"x","secret":"canary","access_ttl":"0s"}]"#, "entry 1: access_ttl: "),
+            (
+                r#"[{"id":"a","platform":"wechat","appid":"x","secret":"canary","access_ttl":"0s"}]"#,
+                "entry 1: access_ttl: ",
+            ),
         ] {
             let found = problems(&[("apps", bad)]);
             assert!(found.len() == 1 && found[0].contains(what), "{bad}: {found:?}");

@@ -199,8 +199,8 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
             return self.begin(app, sid, platform_session, attempt.device, stages).await;
         }
         // A spent code is found under any key that may have derived its session.
-        let macs: Vec<CodeMac> =
-            stages.run(Stage::Sign, || self.setup.ring.iter().map(|keys| keys.code(app, attempt.code.expose())).collect());
+        let macs: Vec<CodeMac> = stages
+            .run(Stage::Sign, || self.setup.ring.iter().map(|keys| keys.code(app, attempt.code.expose())).collect());
         let active = macs.first().ok_or(LoginError::CodeUsed)?;
         // Noted before the store is asked: else a second request could read "not spent", wait, and
         // call the platform after the first has ended.
@@ -248,9 +248,8 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
         stages: &Stages<'_>,
     ) -> Result<(Access<'_>, Session), AuthError> {
         let now = self.clock.now().seconds();
-        let access = stages.run(Stage::Sign, || {
-            access::verify(token, self.config(), &self.setup.ring, now, Expiry::Enforced)
-        })?;
+        let access = stages
+            .run(Stage::Sign, || access::verify(token, self.config(), &self.setup.ring, now, Expiry::Enforced))?;
         if only.is_some_and(|app| app != access.app.id) {
             return Err(AuthError::Ended("session.other_app"));
         }

@@ -42,9 +42,10 @@ impl Trace {
     #[must_use]
     pub fn sampled(&self, rate: f64) -> bool {
         // FNV-1a, then the finaliser of MurmurHash3: nothing is secret here, only evenly spread.
-        let mut hash = self.id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let mut hash = self
+            .id
+            .bytes()
+            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
         hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
         hash = (hash ^ (hash >> 33)).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
         hash ^= hash >> 33;
@@ -105,7 +106,9 @@ mod tests {
     fn a_well_formed_caller_is_followed() {
         let followed = trace(&[("traceparent", W3C)]);
         assert_eq!(followed.id, "4bf92f3577b34da6a3ce929d0e0e4736");
-        assert!(followed.parent.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-") && followed.parent.ends_with("-01"));
+        assert!(
+            followed.parent.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-") && followed.parent.ends_with("-01")
+        );
         assert!(!followed.parent.contains("00f067aa0ba902b7"), "the span is ours");
         let named = trace(&[("traceparent", W3C), ("x-trace-id", "Order_42-a")]);
         assert_eq!((named.id.as_str(), named.parent), ("Order_42-a", followed.parent));

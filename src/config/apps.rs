@@ -63,7 +63,9 @@ pub(super) fn read(reader: &mut Reader<'_>, defaults: &Defaults) -> BTreeMap<Str
             Err(wrong) => reader.problem("apps", format!("entry {at}: {wrong}")),
         }
     }
-    if apps.is_empty() && !reader.problems.iter().any(|problem| problem.setting.contains("app") || problem.setting.contains("wechat")) {
+    if apps.is_empty()
+        && !reader.problems.iter().any(|problem| problem.setting.contains("app") || problem.setting.contains("wechat"))
+    {
         reader.problem("wechat_appid", "no app is configured");
     }
     apps

@@ -41,7 +41,9 @@ impl BaseUrl {
             !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-'))
         };
         let port_fits = port.is_empty()
-            || port.strip_prefix(':').is_some_and(|p| p.bytes().all(|b| b.is_ascii_digit()) && p.parse::<u16>().is_ok());
+            || port
+                .strip_prefix(':')
+                .is_some_and(|p| p.bytes().all(|b| b.is_ascii_digit()) && p.parse::<u16>().is_ok());
         if (address.is_none() && !is_name(host)) || !port_fits {
             return Err(FORM);
         }
@@ -161,25 +163,63 @@ mod tests {
 
     #[test]
     fn durations_have_one_unit_and_a_range() {
-        for (text, seconds) in [("30s", 30), ("10m", 600), ("12h", 43_200), ("90d", 7_776_000), ("3650d", 315_360_000)] {
+        for (text, seconds) in [("30s", 30), ("10m", 600), ("12h", 43_200), ("90d", 7_776_000), ("3650d", 315_360_000)]
+        {
             assert_eq!(duration(text), Ok(Duration::from_secs(seconds)));
         }
-        for bad in ["", "s", "10", "0s", "-1s", "+1s", "1.5h", "1h30m", " 1s", "1 s", "3651d", "99999999999999999999d", "1\u{e9}"] {
+        for bad in [
+            "",
+            "s",
+            "10",
+            "0s",
+            "-1s",
+            "+1s",
+            "1.5h",
+            "1h30m",
+            " 1s",
+            "1 s",
+            "3651d",
+            "99999999999999999999d",
+            "1\u{e9}",
+        ] {
             assert!(duration(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn plain_http_goes_to_a_loopback_literal_only() {
-        for good in ["https://api.weixin.qq.com", "https://a:8443", "http://127.0.0.1:1", "http://127.9.9.9", "http://[::1]:80"] {
+        for good in
+            ["https://api.weixin.qq.com", "https://a:8443", "http://127.0.0.1:1", "http://127.9.9.9", "http://[::1]:80"]
+        {
             assert_eq!(BaseUrl::parse(good).map(|base| base.as_str().to_owned()), Ok(good.to_owned()));
         }
         assert_eq!(BaseUrl::parse("https://a/").map(|base| base.url), Ok("https://a".to_owned()));
         for bad in [
-            "", "a", "http://a", "http://localhost", "http://10.0.0.1", "http://127.0.0.1.evil.example", "http://127.1",
-            "http://0x7f.0.0.1", "http://2130706433", "http://127.0.0.1@evil.example", "https://u:p@a", "https://a/path",
-            "https://a?x", "https://a#x", "https://", "https://a:", "https://a:99999", "https://a:+1", "ftp://a", "https://[::1",
-            "https://[a]", "https:// a", "http://[::2]", "https://a\\b", "HTTPS://a",
+            "",
+            "a",
+            "http://a",
+            "http://localhost",
+            "http://10.0.0.1",
+            "http://127.0.0.1.evil.example",
+            "http://127.1",
+            "http://0x7f.0.0.1",
+            "http://2130706433",
+            "http://127.0.0.1@evil.example",
+            "https://u:p@a",
+            "https://a/path",
+            "https://a?x",
+            "https://a#x",
+            "https://",
+            "https://a:",
+            "https://a:99999",
+            "https://a:+1",
+            "ftp://a",
+            "https://[::1",
+            "https://[a]",
+            "https:// a",
+            "http://[::2]",
+            "https://a\\b",
+            "HTTPS://a",
         ] {
             assert!(BaseUrl::parse(bad).is_err(), "{bad}");
         }

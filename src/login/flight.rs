@@ -22,7 +22,8 @@ impl Flights {
 
     /// Notes a code until the guard drops; `None` when it is noted already.
     pub(super) fn code(&self, mac: [u8; 32]) -> Option<impl Drop> {
-        self.codes.borrow_mut().insert(mac).then_some(CodeGuard { codes: &self.codes, mac })
+        // Made only when it is ours: dropping a guard takes the note away.
+        self.codes.borrow_mut().insert(mac).then(|| CodeGuard { codes: &self.codes, mac })
     }
 
     /// Counts an exchange of `app` until the guard drops; `None` above the limit.
@@ -79,7 +80,9 @@ mod tests {
         let flights = Flights::new(2);
         let (one, two) = (AppTag([1; 8]), AppTag([2; 8]));
         let (first, second) = (flights.exchange(one), flights.exchange(one));
-        assert!(first.is_some() && second.is_some() && flights.exchange(one).is_none() && flights.exchange(two).is_some());
+        assert!(
+            first.is_some() && second.is_some() && flights.exchange(one).is_none() && flights.exchange(two).is_some()
+        );
         drop(first);
         assert!(flights.exchange(one).is_some());
     }

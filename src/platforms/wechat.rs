@@ -14,25 +14,25 @@ use crate::{config::App, json, outbound::Call, secret::Secret};
 
 /// What each error number means for a login, and to whom.
 const ERRORS: &[(i64, Class)] = &[
-    (-1, Class::Busy),             // system busy
-    (40001, Class::Config),        // secret wrong; never from this call unless a token was attached
-    (40013, Class::Config),        // appid not valid
-    (40029, Class::CodeInvalid),   // wrong, expired, or of another app
-    (40125, Class::Config),        // secret not valid
-    (40163, Class::CodeUsed),      // code been used
-    (40164, Class::Config),        // our address is not on the list
-    (40226, Class::UserBlocked),   // high-risk user
-    (40243, Class::Config),        // secret frozen by its owner
-    (41002, Class::Config),        // appid missing
-    (41004, Class::Config),        // secret missing
-    (41008, Class::CodeInvalid),   // code missing
-    (45009, Class::RateLimited),   // daily quota
-    (45011, Class::RateLimited),   // quota of the minute
-    (48001, Class::Config),        // not authorised
-    (48004, Class::Config),        // forbidden
-    (50002, Class::Config),        // account limited
-    (61003, Class::Config),        // not authorised to the component
-    (61007, Class::Config),        // not authorised to the component
+    (-1, Class::Busy),           // system busy
+    (40001, Class::Config),      // secret wrong; never from this call unless a token was attached
+    (40013, Class::Config),      // appid not valid
+    (40029, Class::CodeInvalid), // wrong, expired, or of another app
+    (40125, Class::Config),      // secret not valid
+    (40163, Class::CodeUsed),    // code been used
+    (40164, Class::Config),      // our address is not on the list
+    (40226, Class::UserBlocked), // high-risk user
+    (40243, Class::Config),      // secret frozen by its owner
+    (41002, Class::Config),      // appid missing
+    (41004, Class::Config),      // secret missing
+    (41008, Class::CodeInvalid), // code missing
+    (45009, Class::RateLimited), // daily quota
+    (45011, Class::RateLimited), // quota of the minute
+    (48001, Class::Config),      // not authorised
+    (48004, Class::Config),      // forbidden
+    (50002, Class::Config),      // account limited
+    (61003, Class::Config),      // not authorised to the component
+    (61007, Class::Config),      // not authorised to the component
 ];
 
 /// What stays as it is in a query (RFC 3986, unreserved).
@@ -61,7 +61,8 @@ pub fn parse(status: u16, body: &[u8]) -> Result<PlatformSession, PlatformError>
     }
     let answer: Answer<'_> = json::read(body).map_err(|_| PlatformError::Malformed)?;
     if answer.errcode != 0 {
-        let class = ERRORS.iter().find(|(number, _)| *number == answer.errcode).map_or(Class::Unknown, |(_, class)| *class);
+        let class =
+            ERRORS.iter().find(|(number, _)| *number == answer.errcode).map_or(Class::Unknown, |(_, class)| *class);
         let request_id = answer.errmsg.as_deref().and_then(request_id);
         return Err(PlatformError::Refused { class, number: answer.errcode, request_id });
     }
@@ -163,10 +164,23 @@ mod tests {
     fn whatever_else_is_no_session() {
         let long = format!(r#"{{"openid":"{}","session_key":"k"}}"#, "o".repeat(257));
         for body in [
-            "", "{", "{}", "[]", "null", "1", "<html>busy</html>", r#"{"openid":"o"}"#, r#"{"session_key":"k"}"#,
-            r#"{"openid":"","session_key":"k"}"#, r#"{"openid":"o","session_key":""}"#, r#"{"openid":1,"session_key":"k"}"#,
-            r#"{"openid":"o","session_key":"k","errcode":"x"}"#, r#"{"openid":"o","session_key":"k","errcode":1.5}"#,
-            r#"{"openid":"o","openid":"p","session_key":"k"}"#, r#"{"openid":"o","session_key":"k"#, &long,
+            "",
+            "{",
+            "{}",
+            "[]",
+            "null",
+            "1",
+            "<html>busy</html>",
+            r#"{"openid":"o"}"#,
+            r#"{"session_key":"k"}"#,
+            r#"{"openid":"","session_key":"k"}"#,
+            r#"{"openid":"o","session_key":""}"#,
+            r#"{"openid":1,"session_key":"k"}"#,
+            r#"{"openid":"o","session_key":"k","errcode":"x"}"#,
+            r#"{"openid":"o","session_key":"k","errcode":1.5}"#,
+            r#"{"openid":"o","openid":"p","session_key":"k"}"#,
+            r#"{"openid":"o","session_key":"k"#,
+            &long,
         ] {
             assert_eq!(parse(200, body.as_bytes()).err(), Some(PlatformError::Malformed), "{body}");
         }

@@ -57,14 +57,28 @@ mod tests {
 
     #[test]
     fn texts_are_read_and_documents_are_not() {
-        for read in ["", "application/json", "Application/JSON ; charset=utf-8", "application/vnd.x+json", "text/plain",
-            "text/html", "application/x-www-form-urlencoded"]
-        {
+        for read in [
+            "",
+            "application/json",
+            "Application/JSON ; charset=utf-8",
+            "application/vnd.x+json",
+            "text/plain",
+            "text/html",
+            "application/x-www-form-urlencoded",
+        ] {
             assert!(is_read(read.as_bytes()), "{read}");
         }
-        for refused in ["multipart/form-data; boundary=x", "application/xml", "text/xml; charset=utf-8", "TEXT/XML",
-            "application/octet-stream", "image/png", "json", "+json", "application/jsonx"]
-        {
+        for refused in [
+            "multipart/form-data; boundary=x",
+            "application/xml",
+            "text/xml; charset=utf-8",
+            "TEXT/XML",
+            "application/octet-stream",
+            "image/png",
+            "json",
+            "+json",
+            "application/jsonx",
+        ] {
             assert!(!is_read(refused.as_bytes()), "{refused}");
         }
     }

@@ -8,10 +8,7 @@
 use std::borrow::Cow;
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
-use jwt_compact::{
-    Algorithm, AlgorithmExt as _, AlgorithmSignature as _, Header,
-    alg::Hs256Signature,
-};
+use jwt_compact::{Algorithm, AlgorithmExt as _, AlgorithmSignature as _, Header, alg::Hs256Signature};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
@@ -146,9 +143,7 @@ pub fn issue(token: &Access<'_>, issuer: &str, ring: &KeyRing, random: &dyn Rand
     };
     let keys = ring.active();
     let header = Header::empty().with_token_type(TYPE).with_key_id(keys.kid.as_str());
-    Hs256
-        .token(&header, &jwt_compact::Claims::new(claims), &keys.access)
-        .expect("text and numbers are JSON")
+    Hs256.token(&header, &jwt_compact::Claims::new(claims), &keys.access).expect("text and numbers are JSON")
 }
 
 /// Verifies `token` at `now`.
@@ -341,8 +336,14 @@ mod tests {
             (r#"{"alg":"HS256","typ":"at+jwt","kid":"../../dev/null"}"#.into(), AccessError::UnknownKey),
             (r#"{"alg":"HS256","typ":"at+jwt","kid":""}"#.into(), AccessError::UnknownKey),
             (format!(r#"{{"alg":"HS256","alg":"HS256","typ":"at+jwt","kid":"{kid}"}}"#), AccessError::Header),
-            (format!(r#"{{"alg":"HS256","typ":"at+jwt","kid":"{kid}","crit":["b64"],"b64":false}}"#), AccessError::Header),
-            (format!(r#"{{"alg":"HS256","typ":"at+jwt","kid":"{kid}","jku":"http://127.0.0.1/"}}"#), AccessError::Header),
+            (
+                format!(r#"{{"alg":"HS256","typ":"at+jwt","kid":"{kid}","crit":["b64"],"b64":false}}"#),
+                AccessError::Header,
+            ),
+            (
+                format!(r#"{{"alg":"HS256","typ":"at+jwt","kid":"{kid}","jku":"http://127.0.0.1/"}}"#),
+                AccessError::Header,
+            ),
             (format!(r#"{{"alg":"HS256","typ":"at+jwt","kid":"{kid}","jwk":{{}}}}"#), AccessError::Header),
             (format!(r#"{{"alg":"HS256","typ":"at+jwt","kid":"{kid}","zip":"DEF"}}"#), AccessError::Header),
             ("[]".into(), AccessError::Header),
