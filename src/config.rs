@@ -128,7 +128,7 @@ impl Setup {
         }
         let issuer = reader.or("issuer", "edgepass".to_owned(), value::label);
         let audience = reader.or("audience", issuer.clone(), value::label);
-        let access_ttl = reader.or("access_ttl", Duration::from_secs(600), value::duration);
+        let access_ttl = reader.or("access_ttl", Duration::from_mins(10), value::duration);
         let session_ttl = reader.or("session_ttl", value::days(90), value::duration);
         let reusable_codes = reader.or("reusable_codes", false, value::switch);
         let apps = apps::read(&mut reader, &apps::Defaults { audience, access_ttl, session_ttl });

@@ -41,6 +41,7 @@ pub mod clock;
 pub mod config;
 #[cfg(target_family = "wasm")]
 mod entry;
+mod hex;
 pub mod host;
 pub mod json;
 pub mod login;

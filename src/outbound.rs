@@ -12,7 +12,8 @@ pub trait HttpClient: 'static {
     fn send(&self, call: Call) -> impl Future<Output = Result<Reply, SendError>>;
 }
 
-/// What to send. `Debug` shows no query, head or body: WeChat puts the app secret in the query.
+/// What to send. `Debug` shows no query, head or body: some
+/// platforms take the app secret in the query.
 #[derive(Clone)]
 pub struct Call {
     /// `GET` or `POST`.

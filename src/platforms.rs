@@ -91,13 +91,13 @@ pub enum Class {
 
 /// Limits of one exchange. A login is to end within three seconds, the store's part included.
 pub const LIMITS: Limits = Limits {
-    connect: Duration::from_millis(1000),
-    first_byte: Duration::from_millis(2000),
+    connect: Duration::from_secs(1),
+    first_byte: Duration::from_secs(2),
     total: Duration::from_millis(2500),
     max_body_bytes: 64 * 1024,
 };
 
-/// Longest code taken, in bytes. WeChat's have 32 characters, the longest known to us 64.
+/// Longest code taken, in bytes. The longest known have 64.
 pub const MAX_CODE_BYTES: usize = 512;
 
 /// Longest id or key taken from a platform, in bytes; the longest known has 64.

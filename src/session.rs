@@ -210,7 +210,7 @@ impl Record for Recent {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{config::tests::two_apps, testing::SeededRandom, token::keys::MacKey};
+    use crate::{config::tests::two_apps, hex::hex, testing::SeededRandom, token::keys::MacKey};
 
     fn session() -> Session {
         Session {
@@ -227,10 +227,6 @@ mod tests {
             created: UnixSeconds(1_700_000_000),
             expires: UnixSeconds(1_700_000_600),
         }
-    }
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Version 1 of each record, as long as one of them may lie in a store.

@@ -3,9 +3,7 @@
 //! Two headers carry one: `x-trace-id`, any text of `[A-Za-z0-9_-]{1,64}`, and W3C
 //! `traceparent`. Both are answered. Calls to a platform carry neither: it is a third party.
 
-use std::fmt::Write as _;
-
-use crate::{message::Head, random::Random};
+use crate::{hex::hex, message::Head, random::Random};
 
 /// Where one request belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,13 +75,6 @@ fn parse(value: &[u8]) -> Option<(&str, &str)> {
 
 fn is_hex(text: &str) -> bool {
     text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

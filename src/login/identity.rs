@@ -9,6 +9,7 @@ use crate::{
     clock::UnixSeconds,
     config::App,
     platforms::{PlatformClient, PlatformSession},
+    secret::Secret,
     session::{Epoch, Identity},
     store::{Change, Store, envelope},
     timing::Stages,
@@ -33,7 +34,7 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
         stages: &Stages<'_>,
     ) -> Result<Owner, LoginError> {
         let subjects = &self.setup.subjects;
-        let (openid, unionid) = (user.openid.expose(), user.unionid.as_ref().map(|unionid| unionid.expose()));
+        let (openid, unionid) = (user.openid.expose(), user.unionid.as_ref().map(Secret::expose));
         let derived = match unionid {
             Some(unionid) => subjects.of_unionid(app, unionid),
             None => subjects.of_openid(app, openid),

@@ -41,7 +41,7 @@ struct Ready<'a> {
 }
 
 #[derive(Serialize)]
-struct Version {
+struct Build {
     version: &'static str,
     commit: &'static str,
     built: &'static str,
@@ -79,7 +79,7 @@ pub(super) async fn ready<H: Host>(service: &Service<H>) -> Response {
 }
 
 pub(super) fn version() -> Response {
-    json(200, &Version { version: VERSION, commit: COMMIT, built: BUILT, spin_sdk: "7.0.0", wasi: "0.3.0" })
+    json(200, &Build { version: VERSION, commit: COMMIT, built: BUILT, spin_sdk: "7.0.0", wasi: "0.3.0" })
 }
 
 #[cfg(test)]

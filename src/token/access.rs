@@ -126,7 +126,10 @@ struct ClosedHeader<'a> {
     kid: Cow<'a, str>,
 }
 
-/// Issues a token that ends at `expires`.
+/// Issues a token that says what `token` says.
+///
+/// # Panics
+/// Never: texts and numbers are JSON.
 #[must_use]
 pub fn issue(token: &Access<'_>, issuer: &str, ring: &KeyRing, random: &dyn Random) -> String {
     let jti: [u8; 16] = crate::random::bytes(random);
@@ -272,7 +275,7 @@ mod tests {
             format!(r#"{{"alg":"HS256","typ":"at+jwt","kid":"{}"}}"#, self.ring.active().kid)
         }
 
-        fn claims(&self, change: impl Fn(&mut serde_json::Map<String, serde_json::Value>)) -> String {
+        fn claims(change: impl Fn(&mut serde_json::Map<String, serde_json::Value>)) -> String {
             let mut claims = serde_json::json!({
                 "iss": "https://login.example", "aud": "api-one", "client_id": "one",
                 "sub": Subject::from_bytes([1; 16]).text(), "sid": SessionId::from_bytes([2; 16]).text(),
@@ -317,7 +320,7 @@ mod tests {
     fn the_header_is_closed() {
         let case = case();
         let kid = case.ring.active().kid.clone();
-        let claims = case.claims(|_| ());
+        let claims = Case::claims(|_| ());
         assert!(case.verify(&case.forge(&case.header(), &claims)).is_ok());
         let accepted = format!(r#"{{"kid":"{kid}","typ":"application/at+jwt","alg":"HS256"}}"#);
         assert!(case.verify(&case.forge(&accepted, &claims)).is_ok());
@@ -358,12 +361,12 @@ mod tests {
         let case = case();
         let refused = |claims: &str| case.verify(&case.forge(&case.header(), claims)).expect_err(claims);
         for name in ["iss", "aud", "sub", "client_id", "sid", "iat", "exp", "jti"] {
-            assert_eq!(refused(&case.claims(|c| drop(c.remove(name)))), AccessError::Claims, "{name} missing");
+            assert_eq!(refused(&Case::claims(|c| drop(c.remove(name)))), AccessError::Claims, "{name} missing");
             let wrong = serde_json::json!(["x"]);
-            assert_eq!(refused(&case.claims(|c| drop(c.insert(name.into(), wrong.clone())))), AccessError::Claims);
+            assert_eq!(refused(&Case::claims(|c| drop(c.insert(name.into(), wrong.clone())))), AccessError::Claims);
         }
         let with = |name: &str, value: serde_json::Value| {
-            refused(&case.claims(|c| drop(c.insert(name.to_owned(), value.clone()))))
+            refused(&Case::claims(|c| drop(c.insert(name.to_owned(), value.clone()))))
         };
         // CVE-2026-25537: a time as text skipped the check.
         assert_eq!(with("exp", "9999999999".into()), AccessError::Claims);
@@ -379,9 +382,9 @@ mod tests {
         assert_eq!(with("aud", "".into()), AccessError::Audience);
         assert_eq!(with("sid", "short".into()), AccessError::Claims);
         assert_eq!(with("jti", "".into()), AccessError::Claims);
-        let twice = case.claims(|_| ()).replacen('{', r#"{"x":1,"x":2,"#, 1);
+        let twice = Case::claims(|_| ()).replacen('{', r#"{"x":1,"x":2,"#, 1);
         assert_eq!(refused(&twice), AccessError::Claims);
-        let unknown = case.claims(|c| drop(c.insert("scope".into(), "a".into())));
+        let unknown = Case::claims(|c| drop(c.insert("scope".into(), "a".into())));
         assert!(case.verify(&case.forge(&case.header(), &unknown)).is_ok(), "a later version may say more");
     }
 

@@ -12,7 +12,9 @@ use hmac::{Hmac, Mac as _};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use crate::{config::App, platforms::Platform, random::Random, secret::Secret, session::SessionId, token::id128};
+use crate::{
+    config::App, hex::hex, platforms::Platform, random::Random, secret::Secret, session::SessionId, token::id128,
+};
 
 /// Shortest secret taken, in bytes: as long as the keys derived from it.
 pub const MIN_SECRET_BYTES: usize = 32;
@@ -107,7 +109,7 @@ impl MasterKeys {
         let seal: Zeroizing<[u8; 32]> = Zeroizing::new(derive(&root, b"master/seal"));
         Self {
             id,
-            kid: id.0.iter().map(|byte| format!("{byte:02x}")).collect(),
+            kid: hex(&id.0),
             access: MacKey::derived(&root, b"master/access/HS256"),
             refresh: MacKey::derived(&root, b"master/refresh"),
             seal: XChaCha20Poly1305::new((&*seal).into()),
@@ -126,9 +128,7 @@ impl CodeMac {
     /// The id of the session this code makes: the first 128 bits.
     #[must_use]
     pub fn session(&self) -> SessionId {
-        let mut sid = [0; 16];
-        sid.iter_mut().zip(self.0).for_each(|(to, from)| *to = from);
-        SessionId::from_bytes(sid)
+        SessionId::from_bytes(left(&self.0))
     }
 
     /// The key of the one exchange this code may make, for [`crate::outbound::Call::exclusive`].
@@ -188,7 +188,7 @@ impl SubjectKeys {
     /// An id as it may stand in a log: the same everywhere, and of no use elsewhere.
     #[must_use]
     pub fn log_hash(&self, id: &[u8; 16]) -> String {
-        self.log.over(&[id]).iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+        hex(&left::<8>(&self.log.over(&[id])))
     }
 }
 
@@ -224,9 +224,7 @@ impl MacKey {
     }
 
     fn over16(&self, fields: &[&[u8]]) -> [u8; 16] {
-        let mut short = [0; 16];
-        short.iter_mut().zip(self.over(fields)).for_each(|(to, from)| *to = from);
-        short
+        left(&self.over(fields))
     }
 
     fn absorb(&self, fields: &[&[u8]]) -> Hmac<Sha256> {
@@ -252,6 +250,11 @@ fn derive<const N: usize>(root: &Hkdf<Sha256>, label: &[u8]) -> [u8; N] {
     let mut key = [0; N];
     root.expand(label, &mut key).expect("HKDF gives up to 8160 bytes");
     key
+}
+
+/// The left part of a MAC.
+fn left<const N: usize>(mac: &[u8; 32]) -> [u8; N] {
+    *mac.first_chunk().expect("no part is longer than the whole")
 }
 
 /// A fresh id, for what is not derived.
@@ -286,10 +289,6 @@ const SALT: &[u8] = b"edgepass/1";
 mod tests {
     use super::*;
     use crate::config::tests::two_apps;
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
 
     #[test]
     fn hkdf_and_hmac_are_those_of_their_documents() {
