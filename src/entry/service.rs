@@ -34,10 +34,12 @@ use spin_sdk::{
 use crate::{
     Service,
     clock::{Clock, UnixMillis},
+    config,
     host::{Host, Level},
     message::{Head, Request, Response},
     outbound::{Call, HttpClient, Reply, SendError, SendErrorKind},
     random::Random,
+    routes::{MAX_BODY_BYTES, READS},
     store::{Change, Store, StoreError},
 };
 
@@ -52,11 +54,11 @@ impl Guest for Door {
 }
 
 async fn answer(request: types::Request) -> Response {
-    let Ok(instance) = instance().await else {
+    let Ok(service) = instance().await else {
         return bare(503);
     };
-    match incoming(request, &instance.reads).await {
-        Ok(request) => instance.service.handle(request).await,
+    match incoming(request).await {
+        Ok(request) => service.handle(request).await,
         // The client broke off in the middle of its body, so hardly anyone is there to read this.
         Err(_) => bare(400),
     }
@@ -67,49 +69,44 @@ fn bare(status: u16) -> Response {
     Response { status, ..Response::default() }
 }
 
-/// What is kept between requests: settings and keys, nothing of any user.
-struct Instance {
-    service: Service<SpinHost>,
-    reads: Vec<String>,
-}
-
-/// The instance's service, made at the first request. Requests that arrive meanwhile read the
-/// settings too: waiting for another request's task is what must not be done here.
+/// What is kept between requests: settings and keys, nothing of any user. Made at the first
+/// request. Those that arrive meanwhile read the settings too: waiting for another request's task
+/// is what must not be done here.
 ///
 /// # Errors
 /// When the provider of the variables fails. That passes, so it is not remembered: taking it for
-/// "not set" would run the service without its issuer or its `sessions_valid_after`.
-async fn instance() -> Result<Rc<Instance>, variables::Error> {
+/// "not set" would run the service with a default in place of its issuer.
+async fn instance() -> Result<Rc<Service<SpinHost>>, variables::Error> {
     thread_local! {
-        static INSTANCE: OnceCell<Rc<Instance>> = const { OnceCell::new() };
+        static INSTANCE: OnceCell<Rc<Service<SpinHost>>> = const { OnceCell::new() };
     }
-    if let Some(instance) = INSTANCE.with(|cell| cell.get().cloned()) {
-        return Ok(instance);
+    if let Some(service) = INSTANCE.with(|instance| instance.get().cloned()) {
+        return Ok(service);
     }
-    let settings = settings().await?;
-    Ok(INSTANCE.with(|cell| {
-        let instance = cell.get_or_init(|| {
-            let service = Service::new(SpinHost::default(), &settings);
-            let reads = service.describe().reads;
-            Rc::new(Instance { service, reads })
-        });
-        Rc::clone(instance)
+    let mut settings = settings(config::SETTINGS).await?;
+    // Known only now: the variables that entries of `apps` take their secrets from.
+    let referenced =
+        config::referenced(&settings).into_iter().filter(|name| !config::SETTINGS.contains(&name.as_str()));
+    settings.extend(self::settings(referenced).await?);
+    Ok(INSTANCE.with(|instance| {
+        let service = instance.get_or_init(|| Rc::new(Service::new(SpinHost::default(), &settings)));
+        Rc::clone(service)
     }))
 }
 
-async fn settings() -> Result<Vec<(String, String)>, variables::Error> {
-    let names = Service::new(SpinHost::default(), &[]).describe().settings;
-    let values = names.into_iter().map(|name| async {
-        match variables::get(&name).await {
-            Ok(value) => Ok(Some((name, value))),
-            Err(variables::Error::Undefined(_)) => Ok(None),
-            Err(error) => Err(error),
-        }
+/// Those of `names` that have a value, all read at once.
+async fn settings(
+    names: impl IntoIterator<Item = impl Into<String>>,
+) -> Result<Vec<(String, String)>, variables::Error> {
+    let values = names.into_iter().map(Into::into).map(async |name: String| match variables::get(&name).await {
+        Ok(value) => Ok(Some((name, value))),
+        Err(variables::Error::Undefined(_)) => Ok(None),
+        Err(error) => Err(error),
     });
     Ok(future::try_join_all(values).await?.into_iter().flatten().collect())
 }
 
-async fn incoming(request: types::Request, reads: &[String]) -> Result<Request, ErrorCode> {
+async fn incoming(request: types::Request) -> Result<Request, ErrorCode> {
     let method = match request.get_method() {
         Method::Get => "GET".to_owned(),
         Method::Head => "HEAD".to_owned(),
@@ -124,7 +121,7 @@ async fn incoming(request: types::Request, reads: &[String]) -> Result<Request, 
     };
     let target = request.get_path_with_query().unwrap_or_else(|| "/".to_owned());
     // Spin appends its `spin-*` fields to those a client made up, so none of them is read.
-    let head = head(&request.get_headers(), |name| reads.iter().any(|read| read == name));
+    let head = head(&request.get_headers(), |name| READS.contains(&name));
     let (_handled, handled) = wit_future::new(|| Ok(()));
     let (stream, end) = types::Request::consume_body(request, handled);
     let body = read(stream, end, MAX_BODY_BYTES + 1).await?;
@@ -422,5 +419,4 @@ fn nanoseconds(limit: Duration) -> u64 {
     u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)
 }
 
-const MAX_BODY_BYTES: usize = 64 * 1024;
 const CHUNK_BYTES: usize = 16 * 1024;

@@ -1,7 +1,10 @@
 //! Checks on `spin.toml`: Spin refuses a manifest with an unknown key, and where no Spin is at
 //! hand, this is what says so first.
 
-use std::{collections::BTreeSet, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
 
 use toml::{Table, Value};
 
@@ -144,6 +147,30 @@ fn the_component_sees_every_variable_under_its_own_name() {
     for (name, template) in seen.as_table().expect("a table") {
         assert_eq!(template.as_str(), Some(format!("{{{{ {name} }}}}").as_str()));
     }
+}
+
+#[test]
+fn the_variables_are_the_settings_the_component_knows() {
+    let manifest = manifest();
+    assert_eq!(names(&manifest["variables"]), edgepass::config::SETTINGS.into_iter().collect());
+}
+
+#[test]
+fn with_two_keys_and_one_app_the_defaults_are_a_configuration() {
+    let own = BTreeMap::from([
+        ("master_key", "q7Vt0mZpX3c9YwLk2JdRfHs8BnGuTe5oA1iQ4xDvEzM"),
+        ("subject_key", "Zk3Jt8Xn1QvLb6Yd0RwMs4GhUe9FcPi2OaT7xBzCKqo"),
+        ("wechat_appid", "wx0123456789abcdef"),
+        ("wechat_secret", "0123456789abcdef0123456789abcdef"),
+    ]);
+    let manifest = manifest();
+    let value = |(name, variable): (&String, &Value)| {
+        let default = variable.get("default").and_then(Value::as_str);
+        (name.clone(), own.get(name.as_str()).copied().or(default).expect("a value").to_owned())
+    };
+    let settings: Vec<_> = manifest["variables"].as_table().expect("a table").iter().map(value).collect();
+    let problems = edgepass::config::Setup::read(&settings).err().unwrap_or_default();
+    assert_eq!(problems, []);
 }
 
 #[test]
