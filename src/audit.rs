@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use serde::Serialize;
 
-use crate::{clock::UnixMillis, host::Level, trace::Trace};
+use crate::{clock::UnixMillis, host::Level, session::SessionId, token::keys::Subject, trace::Trace};
 
 /// A security event. Names are stable: alarms are built on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,12 +30,12 @@ pub struct Note {
     /// Its platform.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub platform: Option<&'static str>,
-    /// The session, hashed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sid_hash: Option<String>,
-    /// The user, hashed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub uid_hash: Option<String>,
+    /// The session. Only a line hashes it: most requests write none.
+    #[serde(skip)]
+    pub sid: Option<SessionId>,
+    /// The user, likewise.
+    #[serde(skip)]
+    pub subject: Option<Subject>,
     /// The public code of a failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<&'static str>,
@@ -53,6 +53,20 @@ pub struct Note {
     pub is_new: Option<bool>,
 }
 
+/// A note with its ids as they may stand in a log.
+#[derive(Serialize)]
+pub struct Hashed<'a> {
+    /// The session, hashed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sid_hash: Option<String>,
+    /// The user, hashed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid_hash: Option<String>,
+    /// The rest.
+    #[serde(flatten)]
+    pub note: &'a Note,
+}
+
 /// The line of one request.
 #[derive(Serialize)]
 pub struct Access<'a> {
@@ -68,7 +82,7 @@ pub struct Access<'a> {
     pub sample: f64,
     /// What else is known.
     #[serde(flatten)]
-    pub note: &'a Note,
+    pub known: Hashed<'a>,
 }
 
 #[derive(Serialize)]

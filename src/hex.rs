@@ -2,8 +2,13 @@
 
 /// `bytes` as hex digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).unwrap_or('0');
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    let digit = |nibble: u8| char::from(b"0123456789abcdef"[usize::from(nibble & 15)]);
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        text.push(digit(byte >> 4));
+        text.push(digit(*byte));
+    }
+    text
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    audit::{self, Event, Note},
+    audit::{self, Event, Hashed, Note},
     clock::{Clock, UnixMillis},
     config::{self, App, Problem as SettingProblem, Setup},
     host::{Host, Level},
@@ -16,7 +16,9 @@ use crate::{
     problem::{Code, Problem},
     random::Random,
     routes,
+    session::SessionId,
     timing::Stages,
+    token::keys::Subject,
     trace::Trace,
 };
 
@@ -132,7 +134,8 @@ impl<H: Host> Service<H> {
     pub(crate) fn event(&self, event: Event, exchange: &Exchange<'_>) {
         let note = exchange.note.borrow();
         let now = self.host.clock().now();
-        self.host.log(event.level(), audit::line(now, event.level(), event.name(), &exchange.trace, &*note));
+        self.host
+            .log(event.level(), audit::line(now, event.level(), event.name(), &exchange.trace, self.hashed(&note)));
     }
 
     /// Names wrong settings in the log, at the first request: whoever only asks for a description
@@ -150,6 +153,15 @@ impl<H: Host> Service<H> {
         self.host.log(Level::Error, audit::line(now, Level::Error, "config.problem", trace, &note));
     }
 
+    fn hashed<'n>(&self, note: &'n Note) -> Hashed<'n> {
+        let hash = |id: Option<&[u8; 16]>| Some(self.login.as_ref().ok()?.log_hash(id?));
+        Hashed {
+            sid_hash: hash(note.sid.as_ref().map(SessionId::bytes)),
+            uid_hash: hash(note.subject.as_ref().map(Subject::bytes)),
+            note,
+        }
+    }
+
     fn log_request(&self, exchange: &Exchange<'_>, route: &'static str, status: u16, begun: u64) {
         let sample = self.login.as_ref().map_or(1.0, |login| login.config().log_sample);
         let level = match status {
@@ -158,6 +170,7 @@ impl<H: Host> Service<H> {
             _ if exchange.trace.sampled(sample) => Level::Info,
             _ => return,
         };
+        let note = exchange.note.borrow();
         let clock = self.host.clock();
         let micros = clock.tick_ns().saturating_sub(begun) / 1000;
         let access = audit::Access {
@@ -166,7 +179,7 @@ impl<H: Host> Service<H> {
             status,
             duration_ms: f64::from(u32::try_from(micros).unwrap_or(u32::MAX)) / 1000.0,
             sample,
-            note: &exchange.note.borrow(),
+            known: self.hashed(&note),
         };
         let line = audit::line(clock.now(), level, "request", &exchange.trace, access);
         let host = self.host.clone();

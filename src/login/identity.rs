@@ -9,7 +9,6 @@ use crate::{
     clock::UnixSeconds,
     config::App,
     platforms::{PlatformClient, PlatformSession},
-    secret::Secret,
     session::{Epoch, Identity},
     store::{Change, Store, envelope},
     timing::Stages,
@@ -34,12 +33,10 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
         stages: &Stages<'_>,
     ) -> Result<Owner, LoginError> {
         let subjects = &self.setup.subjects;
-        let (openid, unionid) = (user.openid.expose(), user.unionid.as_ref().map(Secret::expose));
-        let derived = match unionid {
-            Some(unionid) => subjects.of_unionid(app, unionid),
-            None => subjects.of_openid(app, openid),
-        };
-        let openid_key = self.layout.openid(subjects.openid_hash(app.platform, &app.appid, openid));
+        let by_openid = subjects.openid(app, user.openid.expose());
+        let by_unionid = user.unionid.as_ref().map(|unionid| subjects.unionid(app, unionid.expose()));
+        let derived = by_unionid.unwrap_or(by_openid).subject;
+        let openid_key = self.layout.openid(by_openid.place);
         let [known, epoch] = self.get_some([&openid_key, &self.layout.epoch(derived)], stages).await?;
         let epoch = read_epoch(epoch.as_deref())?;
         if let Some(value) = known {
@@ -48,17 +45,16 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
         }
 
         // The first login with this openid.
-        let unionid_key =
-            unionid.map(|unionid| self.layout.unionid(subjects.unionid_hash(app.platform, &app.owner, unionid)));
-        let by_unionid = match &unionid_key {
+        let unionid_key = by_unionid.map(|known| self.layout.unionid(known.place));
+        let joined = match &unionid_key {
             Some(key) => {
                 let [value] = self.get_some([key], stages).await?;
                 value.map(|value| self.read_identity(&value, key)).transpose()?
             }
             None => None,
         };
-        let is_new = by_unionid.is_none();
-        let owner = self.owner(by_unionid.unwrap_or(derived), (derived, epoch), is_new, stages).await?;
+        let is_new = joined.is_none();
+        let owner = self.owner(joined.unwrap_or(derived), (derived, epoch), is_new, stages).await?;
         if owner.epoch == Epoch::BLOCKED {
             return Ok(owner);
         }

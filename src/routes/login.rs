@@ -85,8 +85,8 @@ async fn attempt<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Resu
     let attempt = Attempt { app: wish.app.as_deref(), platform: wish.platform.as_deref(), code, device };
     let granted = login.log_in(attempt, stages).await?;
     exchange.note(|note| {
-        note.sid_hash = Some(login.log_hash(granted.sid.bytes()));
-        note.uid_hash = Some(login.log_hash(granted.subject.bytes()));
+        note.sid = Some(granted.sid);
+        note.subject = Some(granted.subject);
         note.is_new = Some(granted.is_new);
     });
     service.event(Event::LoginOk, exchange);

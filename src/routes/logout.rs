@@ -32,11 +32,10 @@ pub(super) async fn log_out<H: Host>(service: &Service<H>, exchange: &Exchange<'
             Credential::Refresh(wish.refresh_token.as_deref().ok_or_else(Problem::no_credentials)?)
         }
     };
-    let login = service.login()?;
-    let ended = login.log_out(credential, &exchange.stages).await?;
+    let ended = service.login()?.log_out(credential, &exchange.stages).await?;
     exchange.note(|note| {
-        note.sid_hash = Some(login.log_hash(ended.sid.bytes()));
-        note.uid_hash = Some(login.log_hash(ended.subject.bytes()));
+        note.sid = Some(ended.sid);
+        note.subject = Some(ended.subject);
         note.reason = Some("logout".into());
     });
     if ended.now {

@@ -86,8 +86,8 @@ async fn authenticate<'s, H: Host>(
     let (access, session) = login.authenticate(token, only, &exchange.stages).await?;
     exchange.note(|note| {
         note.app = Some(access.app.id.clone());
-        note.sid_hash = Some(login.log_hash(access.sid.bytes()));
-        note.uid_hash = Some(login.log_hash(access.subject.bytes()));
+        note.sid = Some(access.sid);
+        note.subject = Some(access.subject);
     });
     Ok((access, session))
 }

@@ -62,9 +62,17 @@ pub struct MasterKeys {
 pub struct SubjectKeys {
     /// Authenticates the stored identities.
     pub record: MacKey,
-    subject: MacKey,
     identity: MacKey,
     log: MacKey,
+}
+
+/// What an id of a platform is under the keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Where its user is stored.
+    pub place: IdentityHash,
+    /// Its user, while nothing is stored.
+    pub subject: Subject,
 }
 
 /// A code under the keys: which session it makes, and what to call the exchange.
@@ -145,44 +153,29 @@ impl SubjectKeys {
         let root = Hkdf::<Sha256>::new(Some(SALT), secret.expose());
         Self {
             record: MacKey::derived(&root, b"subject/record"),
-            subject: MacKey::derived(&root, b"subject/sub"),
             identity: MacKey::derived(&root, b"subject/identity"),
             log: MacKey::derived(&root, b"subject/log"),
         }
     }
 
-    /// The subject of a unionid that nothing is stored about yet.
+    /// Where the user of an openid is stored, and who it is while nothing is.
     #[must_use]
-    pub fn of_unionid(&self, app: &App, unionid: &str) -> Subject {
-        Subject(self.subject.over16(&[
-            b"union",
-            app.platform.name().as_bytes(),
-            app.owner.as_bytes(),
-            unionid.as_bytes(),
-        ]))
+    pub fn openid(&self, app: &App, openid: &str) -> Known {
+        self.known("openid", app.platform, &app.appid, openid)
     }
 
-    /// The subject of an openid that nothing is stored about yet.
+    /// Where the user of a unionid is stored, and who it is while nothing is.
     #[must_use]
-    pub fn of_openid(&self, app: &App, openid: &str) -> Subject {
-        Subject(self.subject.over16(&[
-            b"open",
-            app.platform.name().as_bytes(),
-            app.appid.as_bytes(),
-            openid.as_bytes(),
-        ]))
+    pub fn unionid(&self, app: &App, unionid: &str) -> Known {
+        self.known("unionid", app.platform, &app.owner, unionid)
     }
 
-    /// Where the subject of an openid is stored.
-    #[must_use]
-    pub fn openid_hash(&self, platform: Platform, appid: &str, openid: &str) -> IdentityHash {
-        IdentityHash(self.identity.over16(&[b"o", platform.name().as_bytes(), appid.as_bytes(), openid.as_bytes()]))
-    }
-
-    /// Where the subject of a unionid is stored.
-    #[must_use]
-    pub fn unionid_hash(&self, platform: Platform, owner: &str, unionid: &str) -> IdentityHash {
-        IdentityHash(self.identity.over16(&[b"y", platform.name().as_bytes(), owner.as_bytes(), unionid.as_bytes()]))
+    fn known(&self, kind: &str, platform: Platform, scope: &str, id: &str) -> Known {
+        let fields = [kind, platform.name(), scope, id].map(str::as_bytes);
+        let mac = self.identity.over(&fields);
+        // Two halves of one MAC: neither tells anything about the other.
+        let (place, subject) = (left(&mac), *mac.last_chunk().expect("16 of 32 bytes"));
+        Known { place: IdentityHash(place), subject: Subject(subject) }
     }
 
     /// An id as it may stand in a log: the same everywhere, and of no use elsewhere.
@@ -223,14 +216,10 @@ impl MacKey {
         self.0.clone().chain_update(message).verify_truncated_left(mac).is_ok()
     }
 
-    fn over16(&self, fields: &[&[u8]]) -> [u8; 16] {
-        left(&self.over(fields))
-    }
-
     fn absorb(&self, fields: &[&[u8]]) -> Hmac<Sha256> {
         let mut mac = self.0.clone();
         for field in fields {
-            mac.update(&u64::try_from(field.len()).unwrap_or(u64::MAX).to_be_bytes());
+            mac.update(&u32::try_from(field.len()).unwrap_or(u32::MAX).to_be_bytes());
             mac.update(field);
         }
         mac
@@ -317,10 +306,10 @@ mod tests {
             hex(&ring.active().code(app, "c").exchange()),
             hex(&ring.active().refresh.over(&[b"x"])),
             hex(&ring.active().access.over(&[b"x"])),
-            hex(keys.of_openid(app, "o").bytes()),
-            hex(keys.of_unionid(app, "u").bytes()),
-            hex(keys.openid_hash(app.platform, &app.appid, "o").bytes()),
-            hex(keys.unionid_hash(app.platform, &app.owner, "u").bytes()),
+            hex(keys.openid(app, "o").place.bytes()),
+            hex(keys.openid(app, "o").subject.bytes()),
+            hex(keys.unionid(app, "u").place.bytes()),
+            hex(keys.unionid(app, "u").subject.bytes()),
             hex(&keys.record.over(&[b"x"])),
             keys.log_hash(&[0; 16]),
         ];
@@ -330,15 +319,15 @@ mod tests {
     // Computed a second time with Python's hmac and hashlib.
     const GOLDEN: [&str; 10] = [
         "6253d136",
-        "7c8283f7d258b6813e7ed0f872f7388e0e17d08c2f8905de67305d002e95dda3",
-        "0ef5b919f2ebd8454714f2304a7024d8e24075f64fa3285c179f469cadfa80c8",
-        "1afed8210f717fbe173f109684389156324e83bd1d25ffbcf631412e675daa8b",
-        "167c6bcea655d136f3b8505b16f8f4ae",
-        "76496ce3591d243faeb6dc5fe200db8b",
-        "990337244a7069d68ac4f193a037c4ab",
-        "061543dc3334564db69e1d8e98777fa9",
-        "50be3319c7ea2633cc077eb8ec581fc560528d380aa2c331906309220acdbe1d",
-        "257eefe60d0662b7",
+        "7cf0484a9155e7c59cd74f9b71adea9b52409b5cf9850ad8447fdfbac6686e31",
+        "8e23825461255cedb995810eb3859dd8e87324b24fd5749af7b11887c32410be",
+        "9f72e048bc3f23f66e66d1bc8c9bb64476ce99a513f08d8034652539f3638a76",
+        "809c24b32a6631e7525e9135a6072184",
+        "19c5a05c3d1bc5b98f14521e5a94429f",
+        "6febb979b6f321c92a1d251123fe2f87",
+        "e24e29489266507198fd2a7194979ec7",
+        "761ca791e81be21d0aa95810907cfa884503b79eafaace3b79487eea08d2f05d",
+        "f76a7424dc11d8fe",
     ];
 
     #[test]
