@@ -402,3 +402,114 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
 fn read_epoch(value: Option<&[u8]>) -> Result<Epoch, StoreFault> {
     Ok(value.map(envelope::read_plain).transpose()?.unwrap_or_default())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        config::tests::{ACTIVE_KEY, SUBJECT_KEY, settings},
+        secret::Secret,
+        session::Identity,
+        store::MemoryStore,
+        testing::{FixedClock, SeededRandom, block_on},
+    };
+
+    /// A platform without HTTP: the code is the openid.
+    struct Canned;
+
+    impl PlatformClient for Canned {
+        async fn exchange(
+            &self,
+            _: &App,
+            code: &LoginCode,
+            _: Option<[u8; 32]>,
+        ) -> Result<PlatformSession, PlatformError> {
+            let secret = |text: &str| Secret::new(text.to_owned());
+            Ok(PlatformSession { openid: secret(code.expose()), unionid: None, session_key: secret("k") })
+        }
+    }
+
+    /// A store on which another node's identity always arrives just after ours.
+    #[derive(Clone, Default)]
+    struct Raced {
+        store: MemoryStore,
+        rival: Option<(Subject, crate::token::keys::MacKey)>,
+    }
+
+    impl Store for Raced {
+        async fn get(&self, keys: &[&str]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+            self.store.get(keys).await
+        }
+
+        async fn apply(&self, changes: Vec<Change>) -> Result<(), StoreError> {
+            self.store.apply(changes).await?;
+            for key in self.store.keys().iter().filter(|key| key.contains("/o/")) {
+                if let Some((subject, mac)) = &self.rival {
+                    self.store.plant(key, envelope::maced(&Identity(*subject), UnixSeconds(0), key, mac));
+                }
+            }
+            Ok(())
+        }
+    }
+
+    fn setup() -> Setup {
+        let given =
+            [("master_key", ACTIVE_KEY), ("subject_key", SUBJECT_KEY), ("wechat_appid", "wx1"), ("wechat_secret", "s")];
+        Setup::read(&settings(&given)).expect("good settings")
+    }
+
+    fn login<S: Store>(store: S) -> Login<S, Canned> {
+        let clock = Box::new(FixedClock::at(1_700_000_000_000));
+        Login::new(store, Canned, clock, Box::new(SeededRandom::new(1)), setup())
+    }
+
+    fn attempt(code: &str) -> Attempt<'_> {
+        let code = LoginCode::new(code.to_owned()).expect("a code");
+        Attempt { app: None, platform: None, code, device: None }
+    }
+
+    #[test]
+    fn the_core_logs_in_without_http_and_without_a_host() {
+        let login = login(MemoryStore::default());
+        let stages = Stages::new(None);
+        let granted = block_on(login.log_in(attempt("alice"), &stages)).expect("a login");
+        assert_eq!(granted.expires.0 - granted.created.0, Duration::from_hours(90 * 24).as_secs());
+        let (access, session) =
+            block_on(login.authenticate(&granted.access_token, None, &stages)).expect("a live session");
+        assert_eq!((access.sid, session.subject), (granted.sid, granted.subject));
+        assert_eq!(session.openid.expose(), "alice");
+        assert_eq!(block_on(login.log_in(attempt("alice"), &stages)).err(), Some(LoginError::CodeUsed));
+        let ended = block_on(login.log_out(Credential::Refresh(&granted.refresh_token), &stages));
+        assert_eq!(ended, Ok(LoggedOut { sid: granted.sid, subject: granted.subject, now: true }));
+        let after = block_on(login.authenticate(&granted.access_token, None, &stages)).err();
+        assert_eq!(after, Some(AuthError::Ended("session.revoked")));
+    }
+
+    #[test]
+    fn two_first_logins_at_once_end_with_one_user() {
+        let rival = Subject::from_bytes([9; 16]);
+        let raced = Raced { rival: Some((rival, setup().subjects.record)), ..Raced::default() };
+        let login = login(raced);
+        let granted = block_on(login.log_in(attempt("alice"), &Stages::new(None))).expect("a login");
+        assert_eq!(granted.subject, rival, "what was read back is used");
+    }
+
+    #[test]
+    fn the_list_of_sessions_is_newest_first_and_never_a_newer_builds_loss() {
+        let store = MemoryStore::default();
+        let login = login(store.clone());
+        let subject = Subject::from_bytes([1; 16]);
+        let key = Layout::new("default").recent(subject);
+        let sids = [SessionId::from_bytes([1; 16]), SessionId::from_bytes([2; 16])];
+        for sid in sids {
+            block_on(login.remember(subject, sid));
+        }
+        let stored = store.value(&key).expect("a list");
+        assert_eq!(envelope::read_plain(&stored), Ok(Recent(vec![sids[1], sids[0]])));
+        store.plant(&key, "edgepass\u{2}from a newer build");
+        block_on(login.remember(subject, sids[0]));
+        assert_eq!(store.value(&key).as_deref(), Some(&b"edgepass\x02from a newer build"[..]));
+    }
+}

@@ -24,8 +24,7 @@ pub trait PlatformClient: 'static {
 }
 
 /// A platform there is a codec for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Platform {
     /// 微信小程序 and mini-games.
     Wechat,
@@ -70,7 +69,7 @@ pub enum PlatformError {
     Unanswered(#[from] SendError),
 }
 
-/// Who has to act on a refusal (`docs/`: one row per number).
+/// Who has to act on a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// The client: the code is wrong, expired or of another app.

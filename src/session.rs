@@ -85,7 +85,6 @@ pub struct Tombstone {
 
 /// Why a session was ended. The order is that of the stored form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
 pub enum Why {
     /// Its owner logged out.
     Logout,
