@@ -382,7 +382,8 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
 
     async fn get(&self, keys: &[impl AsRef<str>], stages: &Stages<'_>) -> Result<Vec<Option<Vec<u8>>>, StoreFault> {
         let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
-        Ok(stages.wait(Stage::Store, self.store.get(&keys)).await?)
+        let values = stages.wait(Stage::Store, self.store.get(&keys)).await?;
+        if values.len() == keys.len() { Ok(values) } else { Err(StoreFault::Short) }
     }
 
     async fn get_some<const N: usize>(

@@ -43,6 +43,7 @@ pub fn referenced(settings: &[(String, String)]) -> Vec<String> {
 
 pub(super) fn read(reader: &mut Reader<'_>, defaults: &Defaults) -> BTreeMap<String, App> {
     let mut apps = BTreeMap::new();
+    let problems_before = reader.problems.len();
     let wechat_base = reader.or("wechat_base_url", Platform::Wechat.base(), BaseUrl::parse);
     if let Some(app) = short_form(reader, &wechat_base, defaults) {
         apps.insert(app.id.clone(), app);
@@ -63,9 +64,7 @@ pub(super) fn read(reader: &mut Reader<'_>, defaults: &Defaults) -> BTreeMap<Str
             Err(wrong) => reader.problem("apps", format!("entry {at}: {wrong}")),
         }
     }
-    if apps.is_empty()
-        && !reader.problems.iter().any(|problem| problem.setting.contains("app") || problem.setting.contains("wechat"))
-    {
+    if apps.is_empty() && reader.problems.len() == problems_before {
         reader.problem("wechat_appid", "no app is configured");
     }
     apps
