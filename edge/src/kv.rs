@@ -1,11 +1,24 @@
 //! Key-value storage as the node sees it: bytes in, bytes out, with an expiry.
 //!
-//! One [`Backend`] serves all cores and both doors. It knows no wasmtime type.
+//! One [`Backend`] serves all cores and both doors. It knows no wasmtime type. [`Memory`] forgets
+//! with the process; [`Durable`] keeps what it has acknowledged. `docs/store.md` says how the second
+//! one works and why on fjall.
 
-use std::sync::Arc;
+mod durable;
+mod memory;
+
+use std::{
+    sync::Arc,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
+
+pub use self::{
+    durable::{Durable, OpenError},
+    memory::Memory,
+};
 
 /// What a backend can do. Keys are at most [`MAX_KEY_BYTES`], values at most [`MAX_VALUE_BYTES`];
 /// above that is [`Failure::TooLarge`]. An expired entry reads as absent.
@@ -70,3 +83,65 @@ pub enum Failure {
     #[error("key or value too large")]
     TooLarge,
 }
+
+/// Unix seconds, as expiry is counted in.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// The clock of the system.
+#[must_use]
+pub fn system_clock() -> Clock {
+    Arc::new(|| SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs()))
+}
+
+/// What a [`Change`] does to its key.
+enum Effect {
+    Keep,
+    Write { value: Bytes, expires: u64 },
+    Remove,
+}
+
+impl Change {
+    fn key(&self) -> &str {
+        match self {
+            Self::Put(entry) | Self::PutIfGreater(entry) => &entry.key,
+            Self::Delete(key) => key,
+        }
+    }
+
+    /// Its key, and what it does when `current` is stored there.
+    fn effect(self, current: Option<&[u8]>) -> (String, Effect) {
+        let (entry, write) = match self {
+            Self::Put(entry) => (entry, true),
+            Self::PutIfGreater(entry) => {
+                let greater = current.is_none_or(|current| *entry.value > *current);
+                (entry, greater)
+            }
+            Self::Delete(key) => return (key, Effect::Remove),
+        };
+        let Entry { key, value, expires } = entry;
+        (key, if write { Effect::Write { value, expires } } else { Effect::Keep })
+    }
+}
+
+/// An entry is there up to and including the second it expires in.
+fn is_expired(expires: u64, now: u64) -> bool {
+    expires != 0 && expires < now
+}
+
+fn check_keys(keys: &[String]) -> Result<(), Failure> {
+    if keys.iter().all(|key| key.len() <= MAX_KEY_BYTES) { Ok(()) } else { Err(Failure::TooLarge) }
+}
+
+fn check_changes(changes: &[Change]) -> Result<(), Failure> {
+    let fits = |change: &Change| {
+        change.key().len() <= MAX_KEY_BYTES
+            && match change {
+                Change::Put(entry) | Change::PutIfGreater(entry) => entry.value.len() <= MAX_VALUE_BYTES,
+                Change::Delete(_) => true,
+            }
+    };
+    if changes.iter().all(fits) { Ok(()) } else { Err(Failure::TooLarge) }
+}
+
+#[cfg(test)]
+mod tests;
