@@ -1,1 +1,3 @@
-//! x
+//! The native harness: what edgepass costs.
+
+pub mod kv_engines;
