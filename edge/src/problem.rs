@@ -1,0 +1,83 @@
+//! Answers the node gives itself, as RFC 9457 problems with the codes the component uses too.
+
+use bytes::Bytes;
+use http::{HeaderValue, StatusCode, header};
+use serde_json::json;
+
+use crate::handler::Response;
+
+/// Why the node answers in the component's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// Not a request this node can pass on; says what is wrong with it.
+    BadRequest(&'static str),
+    /// The body did not arrive in time.
+    BodyTimeout,
+    /// The body is longer than the node takes.
+    PayloadTooLarge,
+    /// The component gave something that is no answer.
+    Internal,
+    /// No place for the request within the waiting time.
+    Overloaded,
+    /// The instance that held the request is gone; whether it had an effect is unknown.
+    InstanceLost,
+    /// No answer before the deadline; whether the request had an effect is unknown.
+    Deadline,
+}
+
+impl Problem {
+    /// The answer: status, `content-type`, `cache-control`, and `retry-after` where it helps.
+    #[must_use]
+    pub fn answer(self, trace_id: &str) -> Response {
+        let (status, code, detail) = self.parts();
+        let body = json!({
+            "type": "about:blank",
+            "title": status.canonical_reason().unwrap_or_default(),
+            "status": status.as_u16(),
+            "detail": detail,
+            "code": code,
+            "trace_id": trace_id,
+            "retryable": status == StatusCode::SERVICE_UNAVAILABLE || status == StatusCode::REQUEST_TIMEOUT,
+        });
+        let mut answer = http::Response::new(Bytes::from(body.to_string()));
+        *answer.status_mut() = status;
+        let head = answer.headers_mut();
+        head.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        head.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            head.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        answer
+    }
+
+    fn parts(self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            Self::BadRequest(detail) => (StatusCode::BAD_REQUEST, "bad_request", detail),
+            Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "bad_request", "the body did not arrive in time"),
+            Self::PayloadTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "the body is too long"),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "the component gave no valid answer"),
+            Self::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "all instances are busy"),
+            Self::InstanceLost => {
+                (StatusCode::SERVICE_UNAVAILABLE, "instance_lost", "the instance that held the request is gone")
+            }
+            Self::Deadline => (StatusCode::GATEWAY_TIMEOUT, "platform_timeout", "no answer within the time limit"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_problem_names_its_code_and_trace() {
+        let answer = Problem::Overloaded.answer("t-1");
+        assert_eq!(answer.status(), 503);
+        assert_eq!(answer.headers()["content-type"], "application/problem+json");
+        assert_eq!(answer.headers()["retry-after"], "1");
+        let body: serde_json::Value = serde_json::from_slice(answer.body()).expect("JSON");
+        assert_eq!(body["code"], "overloaded");
+        assert_eq!(body["trace_id"], "t-1");
+        assert_eq!(body["retryable"], true);
+    }
+}
