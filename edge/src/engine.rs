@@ -9,6 +9,7 @@ use std::{
     fs,
     hash::{Hash, Hasher},
     io::{self, Write as _},
+    num::NonZeroUsize,
     os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::{
@@ -20,15 +21,18 @@ use std::{
 };
 
 use sha2::{Digest as _, Sha256};
-use wasmtime::{
-    Config, InstanceAllocationStrategy, PoolingAllocationConfig,
-    ResourcesRequired,
-    component::Component,
-};
+use wasmtime::{Config, InstanceAllocationStrategy, PoolingAllocationConfig, ResourcesRequired, component::Component};
+
+use crate::pool::Limits;
 
 /// How often a running guest is looked at. A guest that computes lets its core's other tasks run
 /// this often; 5 ms cost nothing measurable.
 pub const TICK: Duration = Duration::from_millis(5);
+
+/// A time as ticks, at least one.
+pub(crate) fn ticks_in(time: Duration) -> u32 {
+    u32::try_from(time.as_millis() / TICK.as_millis()).unwrap_or(u32::MAX).max(1)
+}
 
 /// Compiles components, once per content and engine version.
 pub struct Compiler {
@@ -62,6 +66,22 @@ pub struct Capacity {
     /// Most bytes one linear memory may grow to.
     pub max_memory_bytes: usize,
 }
+
+impl Capacity {
+    /// Room for `cores` full sets of instances, twice: a retired instance keeps its slot until it
+    /// has finished, and so does a whole set when its revision is replaced.
+    #[must_use]
+    pub fn for_instances(limits: Limits, cores: NonZeroUsize) -> Self {
+        let instances = limits.max_instances.max(1).saturating_mul(cores.get()).saturating_mul(2);
+        Self {
+            instances: u32::try_from(instances).unwrap_or(u32::MAX).saturating_add(SPARE_INSTANCES),
+            max_memory_bytes: limits.max_memory_bytes,
+        }
+    }
+}
+
+/// Room for instances that describe themselves or are probed.
+const SPARE_INSTANCES: u32 = 8;
 
 /// Why a component could not be compiled or loaded.
 #[derive(Debug, thiserror::Error)]

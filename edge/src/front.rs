@@ -1,0 +1,330 @@
+//! From HTTP to the flat request and back, within limits. One [`Front`] per core; connections are
+//! served by it, accepted elsewhere ([`crate::server`]).
+
+use std::{
+    convert::Infallible,
+    net::SocketAddr,
+    rc::Rc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, uri::PathAndQuery};
+use http_body::Body as _;
+use http_body_util::{BodyExt, Full};
+use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::{
+    net::TcpStream,
+    time::{timeout, timeout_at},
+};
+
+use crate::{
+    handler::{CoreHandler, Request, Response},
+    problem::Problem,
+};
+
+/// Limits on what a client may send, and how long it may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Longest request body, in bytes; longer is 413.
+    pub max_body_bytes: usize,
+    /// Longest request head, in bytes; longer is 431. At least 8192.
+    pub max_head_bytes: usize,
+    /// Most header fields; more is 431.
+    pub max_headers: usize,
+    /// Until a connection's next head is there whole, so also how long a kept connection may be
+    /// idle. The default is above the 60 s after which nginx gives up an idle upstream connection.
+    pub head_time: Duration,
+    /// Until the body is there whole; longer is 408.
+    pub body_time: Duration,
+    /// From the end of the body to the answer; longer is 504.
+    pub request_time: Duration,
+    /// `server-timing` of the component reaches the client. It tells which check failed, and when.
+    pub server_timing: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_body_bytes: 1 << 20,
+            max_head_bytes: 32 * 1024,
+            max_headers: 100,
+            head_time: Duration::from_secs(75),
+            body_time: Duration::from_secs(10),
+            request_time: Duration::from_secs(15),
+            server_timing: false,
+        }
+    }
+}
+
+/// The front of one core.
+pub(crate) struct Front<C> {
+    handler: C,
+    limits: Limits,
+    ids: Arc<AtomicU64>,
+    http: http1::Builder,
+}
+
+impl<C: CoreHandler> Front<C> {
+    pub(crate) fn new(handler: C, limits: Limits, ids: Arc<AtomicU64>) -> Self {
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new())
+            .header_read_timeout(limits.head_time)
+            .max_buf_size(limits.max_head_bytes.max(8192))
+            .max_headers(limits.max_headers);
+        Self { handler, limits, ids, http }
+    }
+
+    pub(crate) fn handler(&self) -> &C {
+        &self.handler
+    }
+
+    /// Serves `stream` to its end. Once `drain` is ready, the connection ends with the answer
+    /// under way, or at once when there is none.
+    pub(crate) async fn serve(self: Rc<Self>, stream: TcpStream, client: SocketAddr, drain: impl Future<Output = ()>) {
+        // Answers are written in one piece; Nagle's wait for the client's acknowledgement buys nothing.
+        drop(stream.set_nodelay(true));
+        let front = self.clone();
+        let service = service_fn(move |message| {
+            let front = front.clone();
+            async move { Ok::<_, Infallible>(front.answer(message, client).await.map(Full::new)) }
+        });
+        let connection = self.http.serve_connection(TokioIo::new(stream), service);
+        tokio::pin!(connection, drain);
+        let ended = tokio::select! {
+            biased;
+            ended = connection.as_mut() => ended,
+            () = drain => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%client, %error, "connection ended");
+        }
+    }
+
+    async fn answer(&self, message: http::Request<Incoming>, client: SocketAddr) -> Response {
+        let id = self.ids.fetch_add(1, Relaxed);
+        let trace_id = trace_id(message.headers(), id);
+        let mut answer = match self.read(message, client, id, &trace_id).await {
+            Ok(request) => {
+                let deadline = request.deadline;
+                timeout_at(deadline.into(), self.handler.handle(request))
+                    .await
+                    .unwrap_or_else(|_| Problem::Deadline.answer(&trace_id))
+            }
+            Err(problem) => problem.answer(&trace_id),
+        };
+        self.finish(&mut answer, &trace_id);
+        answer
+    }
+
+    async fn read(
+        &self,
+        message: http::Request<Incoming>,
+        client: SocketAddr,
+        id: u64,
+        trace_id: &str,
+    ) -> Result<Request, Problem> {
+        let (parts, body) = message.into_parts();
+        let target = target(&parts.uri)?;
+        let mut headers = parts.headers;
+        if headers.get_all(header::HOST).iter().count() != 1 {
+            return Err(Problem::BadRequest("a request has one Host field"));
+        }
+        let body = self.read_body(body).await?;
+        strip(&mut headers);
+        // `trace_id` makes only such bytes.
+        if let Ok(value) = HeaderValue::from_str(trace_id) {
+            headers.insert(X_TRACE_ID, value);
+        }
+        Ok(Request {
+            id,
+            method: parts.method,
+            target,
+            headers,
+            body,
+            client,
+            trace_id: trace_id.into(),
+            deadline: Instant::now() + self.limits.request_time,
+        })
+    }
+
+    async fn read_body(&self, body: Incoming) -> Result<Bytes, Problem> {
+        if body.is_end_stream() {
+            return Ok(Bytes::new());
+        }
+        timeout(self.limits.body_time, collect(body, self.limits.max_body_bytes))
+            .await
+            .unwrap_or(Err(Problem::BodyTimeout))
+    }
+
+    fn finish(&self, answer: &mut Response, trace_id: &str) {
+        let bodiless = matches!(answer.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
+        let length = answer.body().len();
+        let head = answer.headers_mut();
+        for name in HOP_BY_HOP {
+            head.remove(name);
+        }
+        head.remove(header::CONTENT_LENGTH);
+        if !bodiless {
+            head.insert(header::CONTENT_LENGTH, length.into());
+        }
+        if !self.limits.server_timing {
+            head.remove(SERVER_TIMING);
+        }
+        if let (false, Ok(value)) = (head.contains_key(X_TRACE_ID), HeaderValue::from_str(trace_id)) {
+            head.insert(X_TRACE_ID, value);
+        }
+    }
+}
+
+/// Reads `body` to its end. What is beyond `max` is read too, within reason, and thrown away:
+/// closing a connection with unread bytes resets it, and the client may never see the 413.
+async fn collect(mut body: Incoming, max: usize) -> Result<Bytes, Problem> {
+    let declared = body.size_hint().exact().map_or(0, |length| usize::try_from(length).unwrap_or(usize::MAX));
+    if declared > max.saturating_add(MAX_DISCARDED_BYTES) {
+        return Err(Problem::PayloadTooLarge);
+    }
+    let mut whole = BytesMut::new();
+    let mut length = 0_usize;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Problem::BadRequest("the body ended in the middle"))?;
+        let Ok(data) = frame.into_data() else { continue };
+        length = length.saturating_add(data.len());
+        if length > max.saturating_add(MAX_DISCARDED_BYTES) {
+            return Err(Problem::PayloadTooLarge);
+        }
+        if length == declared && whole.is_empty() && length <= max {
+            return Ok(data);
+        }
+        if length <= max {
+            whole.extend_from_slice(&data);
+        }
+    }
+    if length > max { Err(Problem::PayloadTooLarge) } else { Ok(whole.freeze()) }
+}
+
+/// Most bytes of a body that is too long that are read only to be thrown away.
+const MAX_DISCARDED_BYTES: usize = 8 << 20;
+
+fn target(uri: &http::Uri) -> Result<PathAndQuery, Problem> {
+    match uri.path_and_query() {
+        Some(target) if target.path().starts_with('/') => Ok(target.clone()),
+        _ => Err(Problem::BadRequest("the target is no path")),
+    }
+}
+
+/// Takes out what speaks of this connection only (RFC 9110 §7.6.1), and every field that would
+/// pass for one that the node itself adds.
+fn strip(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .filter(|name| name != header::HOST)
+        .collect();
+    let spoofed: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().starts_with("spin-")).cloned().collect();
+    for name in named.iter().chain(&spoofed) {
+        headers.remove(name);
+    }
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+/// The client's own id when it is well formed: `x-trace-id`, else the trace of a `traceparent`
+/// (W3C Trace Context); else one made here.
+fn trace_id(headers: &HeaderMap, id: u64) -> String {
+    let own = headers.get(X_TRACE_ID).and_then(|value| value.to_str().ok()).filter(|id| is_trace_id(id));
+    let parent = || headers.get("traceparent")?.to_str().ok()?.split('-').nth(1).filter(|id| is_w3c_trace_id(id));
+    own.or_else(parent).map_or_else(
+        || {
+            let random = getrandom::u64().unwrap_or_default();
+            format!("{random:016x}{id:016x}")
+        },
+        str::to_owned,
+    )
+}
+
+fn is_trace_id(id: &str) -> bool {
+    (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
+}
+
+fn is_w3c_trace_id(id: &str) -> bool {
+    id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) && id.bytes().any(|b| b != b'0')
+}
+
+const X_TRACE_ID: HeaderName = HeaderName::from_static("x-trace-id");
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+const HOP_BY_HOP: [HeaderName; 9] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::PROXY_AUTHENTICATE,
+    header::PROXY_AUTHORIZATION,
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        headers
+    }
+
+    #[test]
+    fn a_client_cannot_speak_for_the_node_or_its_connection() {
+        let mut sent = headers(&[
+            ("host", "a"),
+            ("connection", "keep-alive, X-Private, host"),
+            ("x-private", "1"),
+            ("keep-alive", "5"),
+            ("te", "trailers"),
+            ("spin-client-addr", "6.6.6.6"),
+            ("spin-client-addr", "7.7.7.7"),
+            ("x-public", "1"),
+        ]);
+        strip(&mut sent);
+        assert_eq!(sent, headers(&[("host", "a"), ("x-public", "1")]));
+    }
+
+    #[test]
+    fn a_trace_id_is_taken_when_it_is_well_formed() {
+        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        assert_eq!(trace_id(&headers(&[("x-trace-id", "a_B-9"), ("traceparent", parent)]), 1), "a_B-9");
+        assert_eq!(trace_id(&headers(&[("traceparent", parent)]), 1), "4bf92f3577b34da6a3ce929d0e0e4736");
+        for bad in ["", "a b", "a\"b", "0123456789012345678901234567890123456789012345678901234567890123x"] {
+            let made = trace_id(
+                &headers(&[("x-trace-id", bad), ("traceparent", "00-00000000000000000000000000000000-1-1")]),
+                5,
+            );
+            assert_eq!(made.len(), 32);
+            assert!(made.ends_with("0000000000000005"));
+        }
+    }
+
+    #[test]
+    fn a_target_is_a_path() {
+        assert_eq!(target(&"/a?b=c".parse().expect("a URI")).expect("a path"), "/a?b=c");
+        assert_eq!(target(&"http://h/a".parse().expect("a URI")).expect("a path"), "/a");
+        assert!(target(&"*".parse().expect("a URI")).is_err());
+        assert!(target(&"h:80".parse().expect("a URI")).is_err());
+    }
+}

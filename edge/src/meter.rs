@@ -1,0 +1,154 @@
+//! What one instance uses: processor time in ticks, memory in bytes. Written from inside its
+//! store, read from outside, where the store cannot be touched.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed},
+};
+
+use wasmtime::{ResourceLimiter, Store, UpdateDeadline};
+
+/// The meter of one instance. Relaxed atomics: one thread runs the instance and reads them.
+pub(crate) struct Meter {
+    /// The engine's tick count.
+    ticks: Arc<AtomicU64>,
+    /// Tick at which the store was last polled.
+    turn: AtomicU64,
+    /// The guest was interrupted in its work since then.
+    interrupted: AtomicBool,
+    /// Ticks the guest has worked since it last waited for something.
+    worked: AtomicU32,
+    /// Most ticks it may.
+    max_ticks: u32,
+    memory: AtomicUsize,
+    max_memory: usize,
+}
+
+impl Meter {
+    pub(crate) fn new(ticks: Arc<AtomicU64>, max_ticks: u32, max_memory: usize) -> Arc<Self> {
+        Arc::new(Self {
+            ticks,
+            turn: AtomicU64::new(0),
+            interrupted: AtomicBool::new(false),
+            worked: AtomicU32::new(0),
+            max_ticks,
+            memory: AtomicUsize::new(0),
+            max_memory,
+        })
+    }
+
+    /// Puts `store` under this meter: at a tick the guest lets the core's other tasks run, and it
+    /// traps once it has worked too long without waiting.
+    pub(crate) fn watch<T: Metered + 'static>(self: &Arc<Self>, store: &mut Store<T>) {
+        let meter = self.clone();
+        store.set_epoch_deadline(1);
+        store.epoch_deadline_callback(move |_| Ok(meter.tick()));
+        store.limiter(|data| data.limiter());
+    }
+
+    /// Call before the store is polled.
+    pub(crate) fn turn_begins(&self) {
+        self.turn.store(self.ticks.load(Relaxed), Relaxed);
+    }
+
+    /// Call when a poll of the store is pending. `true`: the guest was interrupted in the middle
+    /// of its work; `false`: all of it waits.
+    pub(crate) fn turn_ends(&self) -> bool {
+        let busy = self.interrupted.swap(false, Relaxed);
+        if !busy {
+            self.worked.store(0, Relaxed);
+        }
+        busy
+    }
+
+    /// Bytes of all linear memories.
+    pub(crate) fn memory(&self) -> usize {
+        self.memory.load(Relaxed)
+    }
+
+    /// A store that slept finds its deadline long past; only ticks of this turn count. The
+    /// built-in yield would starve the other tasks of a current-thread runtime (measured 65 ms
+    /// against 4 ms), hence the runtime's own.
+    fn tick(&self) -> UpdateDeadline {
+        if self.ticks.load(Relaxed) == self.turn.load(Relaxed) {
+            return UpdateDeadline::Continue(1);
+        }
+        if self.worked.fetch_add(1, Relaxed) >= self.max_ticks {
+            return UpdateDeadline::Interrupt;
+        }
+        self.interrupted.store(true, Relaxed);
+        UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now()))
+    }
+}
+
+/// Store data that has a [`Limiter`].
+pub(crate) trait Metered {
+    fn limiter(&mut self) -> &mut Limiter;
+}
+
+/// Refuses memory above the meter's limit: the guest sees a failed `memory.grow`.
+pub(crate) struct Limiter(pub(crate) Arc<Meter>);
+
+impl ResourceLimiter for Limiter {
+    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        let all = self.0.memory() + desired.saturating_sub(current);
+        let allowed = all <= self.0.max_memory;
+        if allowed {
+            self.0.memory.store(all, Relaxed);
+        }
+        Ok(allowed)
+    }
+
+    fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        Ok(desired <= MAX_TABLE_ELEMENTS)
+    }
+}
+
+/// Far above what a login component has (a few hundred).
+const MAX_TABLE_ELEMENTS: usize = 100_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guest_that_works_on_is_interrupted_then_ended() {
+        let ticks = Arc::new(AtomicU64::new(7));
+        let meter = Meter::new(ticks.clone(), 2, 1);
+        meter.turn_begins();
+        assert!(matches!(meter.tick(), UpdateDeadline::Continue(1)), "an old deadline is no work");
+        for _ in 0..2 {
+            meter.turn_begins();
+            ticks.fetch_add(1, Relaxed);
+            assert!(matches!(meter.tick(), UpdateDeadline::YieldCustom(1, _)));
+            assert!(meter.turn_ends(), "interrupted, so busy");
+        }
+        meter.turn_begins();
+        ticks.fetch_add(1, Relaxed);
+        assert!(matches!(meter.tick(), UpdateDeadline::Interrupt));
+    }
+
+    #[test]
+    fn waiting_ends_the_count() {
+        let ticks = Arc::new(AtomicU64::new(0));
+        let meter = Meter::new(ticks.clone(), 1, 1);
+        for _ in 0..5 {
+            meter.turn_begins();
+            ticks.fetch_add(1, Relaxed);
+            assert!(matches!(meter.tick(), UpdateDeadline::YieldCustom(..)));
+            assert!(meter.turn_ends());
+            meter.turn_begins();
+            assert!(!meter.turn_ends(), "it waits");
+        }
+    }
+
+    #[test]
+    fn memory_is_counted_over_all_memories_and_bounded() {
+        let meter = Meter::new(Arc::default(), 1, 100);
+        let mut limiter = Limiter(meter.clone());
+        assert!(limiter.memory_growing(0, 60, None).expect("no trap"));
+        assert!(!limiter.memory_growing(0, 60, None).expect("no trap"));
+        assert!(limiter.memory_growing(60, 100, None).expect("no trap"));
+        assert_eq!(meter.memory(), 100);
+    }
+}

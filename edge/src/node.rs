@@ -1,0 +1,192 @@
+//! The edge node as one value: a component, its surroundings and a server.
+
+use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, rc::Rc, sync::Arc, thread, time::Duration};
+
+use tokio::runtime;
+
+use crate::{
+    engine::{self, Capacity, Compiler, Engine},
+    front,
+    handler::{CoreHandler, Handler, Request, Response},
+    node_door::NodeCore,
+    revision::{self, Kind, Revision, Surroundings},
+    server::{self, Drained, Server},
+    wasi_http::HttpCore,
+};
+
+/// How a node is set up.
+pub struct Config {
+    /// Address to listen on; port 0 takes a free one.
+    pub listen: SocketAddr,
+    /// Threads that serve; `None` takes one per processor.
+    pub cores: Option<NonZeroUsize>,
+    /// Most connections at once. More wait in the system's queue.
+    pub max_connections: usize,
+    /// Limits of a request.
+    pub limits: front::Limits,
+    /// The component, as WebAssembly.
+    pub component: Vec<u8>,
+    /// Folder for compiled code; `None` compiles at every start.
+    pub cache: Option<PathBuf>,
+    /// What the component is given.
+    pub surroundings: Surroundings,
+}
+
+/// Most connections at once, where nothing else is said.
+pub const MAX_CONNECTIONS: usize = 10_000;
+
+/// A running edge node. Dropping it cuts everything off; [`Node::drain`] does not.
+pub struct Node {
+    server: Server,
+    revision: Arc<Revision>,
+    /// Outlives every instance.
+    _engine: Arc<Engine>,
+}
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The component cannot be compiled.
+    #[error("component refused")]
+    Engine(#[from] engine::Error),
+    /// The component is not taken.
+    #[error("component refused")]
+    Revision(#[from] revision::Error),
+    /// It did not describe itself in time.
+    #[error("component does not start within {} s", START_TIME.as_secs())]
+    Timeout,
+    /// The address cannot be bound, or a thread not started.
+    #[error("cannot listen on {listen}")]
+    Listen {
+        /// The address.
+        listen: SocketAddr,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl Node {
+    /// Compiles the component or takes it from the cache, checks it, and serves. Blocks for as
+    /// long as that takes; may be called inside or outside a runtime.
+    ///
+    /// # Errors
+    /// See [`StartError`]; nothing runs then.
+    pub fn start(config: Config) -> Result<Self, StartError> {
+        let cores = config.cores.unwrap_or_else(|| thread::available_parallelism().unwrap_or(NonZeroUsize::MIN));
+        let capacity = Capacity::for_instances(config.surroundings.limits, cores);
+        let (component, around) = (&config.component, config.surroundings);
+        let (engine, revision) = off_runtime(|| load(component, config.cache, capacity, around))?;
+        let (engine, revision) = (Arc::new(engine), Arc::new(revision));
+        let server = server::Config {
+            listen: config.listen,
+            cores,
+            max_connections: config.max_connections,
+            limits: config.limits,
+        };
+        let server = Server::start(server, Arc::new(Live { revision: revision.clone() }))
+            .map_err(|source| StartError::Listen { listen: config.listen, source })?;
+        Ok(Self { server, revision, _engine: engine })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.server.addr()
+    }
+
+    /// What it serves.
+    #[must_use]
+    pub fn revision(&self) -> &Revision {
+        &self.revision
+    }
+
+    /// Stops accepting, finishes what is under way, work after answers included, and ends. What is
+    /// left after `limit` is cut.
+    pub async fn drain(self, limit: Duration) -> Drained {
+        self.server.drain(limit).await
+    }
+}
+
+/// Runs `work` on a thread of its own: it blocks on a runtime, which may not be nested.
+fn off_runtime<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| match scope.spawn(work).join() {
+        Ok(done) => done,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
+}
+
+fn load(
+    component: &[u8],
+    cache: Option<PathBuf>,
+    capacity: Capacity,
+    around: Surroundings,
+) -> Result<(Engine, Revision), StartError> {
+    let artefact = Compiler::new(cache.as_deref())?.compile(component)?;
+    let engine = Engine::new(capacity, &artefact)?;
+    let runtime = runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| engine::Error::Engine(error.into()))?;
+    let revision = runtime.block_on(async {
+        let loaded = tokio::time::timeout(START_TIME, Revision::load(&engine, &artefact, around)).await;
+        loaded.map_err(|_| StartError::Timeout)
+    })??;
+    Ok((engine, revision))
+}
+
+/// A component that has not described itself by then never will.
+const START_TIME: Duration = Duration::from_secs(10);
+
+/// The revision that serves.
+struct Live {
+    revision: Arc<Revision>,
+}
+
+impl Handler for Live {
+    type Core = Core;
+
+    fn core(&self, _: usize) -> Core {
+        match self.revision.kind() {
+            Kind::Node(revision) => Core::Node(NodeCore::new(revision.clone())),
+            Kind::Http(revision) => Core::Http(Rc::new(HttpCore::new(revision.clone()))),
+        }
+    }
+}
+
+/// The revision's instances on one core.
+enum Core {
+    Node(Rc<NodeCore>),
+    Http(Rc<HttpCore>),
+}
+
+impl Clone for Core {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Node(core) => Self::Node(core.clone()),
+            Self::Http(core) => Self::Http(core.clone()),
+        }
+    }
+}
+
+impl CoreHandler for Core {
+    fn handle(&self, request: Request) -> impl Future<Output = Response> + 'static {
+        let core = self.clone();
+        async move {
+            match core {
+                Self::Node(core) => core.answer(request).await,
+                Self::Http(core) => core.answer(request).await,
+            }
+        }
+    }
+
+    fn drained(&self) -> impl Future<Output = ()> + 'static {
+        let core = self.clone();
+        async move {
+            match core {
+                Self::Node(core) => core.drained().await,
+                Self::Http(core) => core.drained().await,
+            }
+        }
+    }
+}

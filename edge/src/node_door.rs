@@ -1,0 +1,230 @@
+//! The door for `node` components: an elastic set of instances per core.
+//!
+//! A request takes a place (waiting for one is the queue), goes into the instance the rules of
+//! [`crate::pool`] choose, and waits for its answer in its connection's task. The task may go away,
+//! the call stays in its instance to its end. Every [`SWEEP`] the set is looked over: an instance
+//! with a call past its deadline gets no more calls, and is dropped when the call outlives the
+//! grace time; old, spent and idle ones are replaced.
+
+use std::{
+    cell::{Cell, RefCell},
+    rc::{Rc, Weak},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use http::{HeaderName, HeaderValue, Method, StatusCode};
+use tokio::{
+    sync::{Notify, Semaphore},
+    time::timeout,
+};
+use wasmtime::Store;
+
+use crate::{
+    bindings::node::edgepass::node::types,
+    handler::{Request, Response},
+    host::Host,
+    instance::Instance,
+    meter::{Limiter, Meter},
+    outbound,
+    pool::{self, Choice},
+    problem::Problem,
+    revision::NodeRevision,
+};
+
+/// The instances of one revision on one core.
+pub(crate) struct NodeCore {
+    revision: Arc<NodeRevision>,
+    client: outbound::Client,
+    places: Arc<Semaphore>,
+    /// Those that take calls.
+    serving: RefCell<Vec<Rc<Instance>>>,
+    /// Those that finish.
+    retiring: RefCell<Vec<Rc<Instance>>>,
+    /// Instances whose task has not ended.
+    running: Cell<usize>,
+    ended: Notify,
+}
+
+impl NodeCore {
+    /// Makes the set with its first instance. Call inside the core's runtime.
+    pub(crate) fn new(revision: Arc<NodeRevision>) -> Rc<Self> {
+        let core = Rc::new(Self {
+            client: outbound::Client::new(revision.outbound.clone()),
+            places: Arc::new(Semaphore::new(revision.limits.places())),
+            revision,
+            serving: RefCell::default(),
+            retiring: RefCell::default(),
+            running: Cell::new(0),
+            ended: Notify::new(),
+        });
+        core.start_instance();
+        tokio::task::spawn_local(sweep_regularly(Rc::downgrade(&core)));
+        core
+    }
+
+    pub(crate) async fn answer(self: Rc<Self>, request: Request) -> Response {
+        // Only a method without effect is tried again, once.
+        let tries = if matches!(request.method, Method::GET | Method::HEAD) { 2 } else { 1 };
+        for _ in 0..tries {
+            let Ok(Ok(place)) = timeout(self.revision.limits.queue_wait, self.places.clone().acquire_owned()).await
+            else {
+                return Problem::Overloaded.answer(&request.trace_id);
+            };
+            let Some(instance) = self.choose() else {
+                return Problem::Overloaded.answer(&request.trace_id);
+            };
+            let answer = instance.call(self.wire(&request), request.deadline, place);
+            if instance.is_spent(self.revision.limits.max_memory_bytes) {
+                self.retire(&instance);
+            }
+            let _overdue = RetireWhenLate { core: &self, instance: &instance, deadline: request.deadline };
+            if let Ok(response) = answer.await {
+                return unwire(response).unwrap_or_else(|| Problem::Internal.answer(&request.trace_id));
+            }
+            self.retire(&instance);
+        }
+        Problem::InstanceLost.answer(&request.trace_id)
+    }
+
+    /// Retires every instance and waits for the last to end.
+    pub(crate) async fn drained(self: Rc<Self>) {
+        for instance in self.serving.take() {
+            instance.retire();
+            self.retiring.borrow_mut().push(instance);
+        }
+        while self.running.get() > 0 {
+            self.ended.notified().await;
+        }
+    }
+
+    fn choose(self: &Rc<Self>) -> Option<Rc<Instance>> {
+        let choice = {
+            let serving = self.serving.borrow();
+            pool::choose(serving.iter().map(|instance| instance.load()), &self.revision.limits)
+        };
+        match choice {
+            Choice::Use(index) => self.serving.borrow().get(index).cloned(),
+            Choice::New => Some(self.start_instance()),
+            Choice::Full => None,
+        }
+    }
+
+    fn start_instance(self: &Rc<Self>) -> Rc<Instance> {
+        let revision = &self.revision;
+        let limits = &revision.limits;
+        let meter =
+            Meter::new(revision.ticks.clone(), crate::engine::ticks_in(limits.max_cpu), limits.max_memory_bytes);
+        let host = Host { world: revision.world.clone(), client: self.client.clone(), limiter: Limiter(meter.clone()) };
+        let store = Store::new(revision.pre.engine(), host);
+        let (instance, inbox) = Instance::new(meter, pool::reuse(limits, random()));
+        self.serving.borrow_mut().push(instance.clone());
+        self.running.set(self.running.get() + 1);
+        let (core, task, pre) = (self.clone(), instance.clone(), revision.pre.clone());
+        tokio::task::spawn_local(async move {
+            let ended = task.run(store, pre, inbox).await;
+            if let Err(error) = ended {
+                tracing::error!(error = %format_args!("{error:#}"), "instance lost");
+            }
+            core.retire(&task);
+            core.retiring.borrow_mut().retain(|other| !Rc::ptr_eq(other, &task));
+            core.running.set(core.running.get() - 1);
+            core.ended.notify_waiters();
+        });
+        instance
+    }
+
+    fn retire(&self, instance: &Rc<Instance>) {
+        let mut serving = self.serving.borrow_mut();
+        if let Some(index) = serving.iter().position(|other| Rc::ptr_eq(other, instance)) {
+            serving.remove(index);
+            instance.retire();
+            self.retiring.borrow_mut().push(instance.clone());
+        }
+    }
+
+    fn sweep(&self, now: Instant) {
+        let limits = &self.revision.limits;
+        let serving = self.serving.borrow().clone();
+        let mut spare = serving.len();
+        for instance in &serving {
+            let overdue = instance.next_deadline().is_some_and(|deadline| deadline <= now);
+            let aged = now.duration_since(instance.born()) >= limits.max_age;
+            let idle =
+                spare > 1 && instance.idle_since().is_some_and(|since| now.duration_since(since) >= limits.max_idle);
+            if overdue || aged || idle || instance.is_spent(limits.max_memory_bytes) {
+                self.retire(instance);
+                spare -= 1;
+            }
+        }
+        for instance in &*self.retiring.borrow() {
+            let until = instance.next_deadline().or(instance.idle_since());
+            if until.is_some_and(|until| now >= until + limits.grace) {
+                instance.kill();
+            }
+        }
+    }
+
+    fn wire(&self, request: &Request) -> types::Request {
+        types::Request {
+            id: request.id,
+            method: request.method.as_str().to_owned(),
+            target: request.target.as_str().to_owned(),
+            head: self.revision.head(request),
+            body: request.body.to_vec(),
+            client: request.client.to_string(),
+            trace_id: request.trace_id.to_string(),
+            budget_ms: u32::try_from(request.deadline.saturating_duration_since(Instant::now()).as_millis())
+                .unwrap_or(u32::MAX),
+            shadow: false,
+        }
+    }
+}
+
+/// The front drops a request's future at its deadline; its instance gets no other request then.
+struct RetireWhenLate<'a> {
+    core: &'a NodeCore,
+    instance: &'a Rc<Instance>,
+    deadline: Instant,
+}
+
+impl Drop for RetireWhenLate<'_> {
+    fn drop(&mut self) {
+        if Instant::now() >= self.deadline {
+            self.core.retire(self.instance);
+        }
+    }
+}
+
+/// Ends with the set: the task holds it only while it looks.
+async fn sweep_regularly(core: Weak<NodeCore>) {
+    loop {
+        tokio::time::sleep(SWEEP).await;
+        let Some(core) = core.upgrade() else { return };
+        core.sweep(Instant::now());
+    }
+}
+
+/// How often the set is looked over; deadlines of instances are as exact as this.
+const SWEEP: Duration = Duration::from_millis(100);
+
+/// An answer of the guest as HTTP; `None` when its status is none a final answer can have. Lines
+/// that are no header field are left out, as are those that name the connection.
+fn unwire(response: types::Response) -> Option<Response> {
+    let status = StatusCode::from_u16(response.status).ok().filter(|status| status.as_u16() >= 200)?;
+    let mut answer = http::Response::new(response.body.into());
+    *answer.status_mut() = status;
+    for line in response.head.split(|&byte| byte == b'\n') {
+        let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
+        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+            answer.headers_mut().append(name, value);
+        }
+    }
+    Some(answer)
+}
+
+/// For jitter only.
+fn random() -> u32 {
+    getrandom::u32().unwrap_or_default()
+}

@@ -1,0 +1,180 @@
+//! The `node` door: what a misbehaving guest can do to others, which is little.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    client::{Client, ask, request, start},
+    guest::Accomplice,
+};
+
+#[tokio::test]
+async fn a_request_goes_in_and_its_answer_comes_out() {
+    let node = start(Accomplice::new(), |_| {});
+    let mut client = Client::connect(node.addr()).await;
+    client
+        .send("POST /echo?a=b HTTP/1.1\r\nhost: test\r\nX-Echo: a b\r\nx-other: c\r\ncontent-length: 5\r\n\r\nhello")
+        .await;
+    let answer = client.answer().await.expect("an answer");
+    assert_eq!((answer.status, answer.body.as_slice()), (200, &b"hello"[..]));
+    assert_eq!(answer.field("x-echo"), Some("a b"), "a field the guest reads is forwarded");
+    assert_eq!(answer.field("x-other"), None, "another is not");
+}
+
+#[tokio::test]
+async fn what_is_the_connections_is_not_the_guests_to_say() {
+    let node = start(Accomplice::new(), |_| {});
+    let mut client = Client::connect(node.addr()).await;
+    for _ in 0..2 {
+        client.send(request("GET", "/other", "")).await;
+        let answer = client.answer().await.expect("the connection stays open");
+        assert_eq!(answer.field("x-guest"), Some("yes"));
+        assert_eq!((answer.field("connection"), answer.field("server-timing")), (None, None));
+        assert_eq!(answer.field("content-length"), Some("0"));
+    }
+}
+
+#[tokio::test]
+async fn server_timing_is_kept_where_it_is_wanted() {
+    let node = start(Accomplice::new(), |config| config.limits.server_timing = true);
+    assert_eq!(ask(node.addr(), "GET", "/other", "").await.field("server-timing"), Some("a;dur=1"));
+}
+
+#[tokio::test]
+async fn a_trap_is_503_and_the_node_goes_on() {
+    let node = start(Accomplice::new(), |_| {});
+    for method in ["POST", "GET"] {
+        let answer = ask(node.addr(), method, "/trap", "").await;
+        assert_eq!((answer.status, answer.code().as_str()), (503, "instance_lost"));
+        assert_eq!(answer.field("retry-after"), Some("1"));
+        assert_eq!(ask(node.addr(), "GET", "/other", "").await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn only_a_request_without_effect_is_tried_again() {
+    let store = Accomplice::new();
+    let node = start(store.clone(), |_| {});
+    assert_eq!(ask(node.addr(), "POST", "/once", "").await.status, 503);
+    assert_eq!(store.asked(), 1);
+
+    let store = Accomplice::new();
+    let node = start(store.clone(), |_| {});
+    assert_eq!(ask(node.addr(), "GET", "/once", "").await.status, 200);
+    assert_eq!(store.asked(), 2);
+}
+
+#[tokio::test]
+async fn a_busy_loop_is_ended_and_holds_nobody_up() {
+    let node = start(Accomplice::new(), |config| config.surroundings.limits.max_cpu = Duration::from_millis(200));
+    let addr = node.addr();
+    let looping = tokio::spawn(async move { ask(addr, "POST", "/loop", "").await });
+    let mut beside = 0;
+    while !looping.is_finished() {
+        assert_eq!(ask(addr, "GET", "/other", "").await.status, 200);
+        beside += 1;
+    }
+    assert!(beside > 5, "{beside} requests beside a busy guest");
+    assert_eq!(looping.await.expect("an answer").code(), "instance_lost");
+}
+
+#[tokio::test]
+async fn a_deadline_is_504_and_the_instance_goes() {
+    let node = start(Accomplice::new(), |config| {
+        config.limits.request_time = Duration::from_millis(100);
+        config.surroundings.limits.grace = Duration::from_millis(100);
+    });
+    let begun = Instant::now();
+    let answer = ask(node.addr(), "POST", "/never", "").await;
+    assert_eq!((answer.status, answer.code().as_str()), (504, "platform_timeout"));
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    assert_eq!(ask(node.addr(), "GET", "/other", "").await.status, 200);
+    // The guest waits for ever; only its end by force lets a drain end.
+    assert_eq!(node.drain(Duration::from_secs(20)).await.cut, 0);
+}
+
+#[tokio::test]
+async fn memory_has_a_limit() {
+    let node = start(Accomplice::new(), |_| {});
+    assert_eq!(ask(node.addr(), "POST", "/grow", "").await.status, 200, "refused, not trapped");
+    // Each keeps 4 MiB: at half of 32 the instance is replaced, so none is ever refused.
+    for _ in 0..20 {
+        assert_eq!(ask(node.addr(), "POST", "/keep", "").await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_answer_is_500() {
+    let node = start(Accomplice::new(), |_| {});
+    let answer = ask(node.addr(), "GET", "/wrong", "").await;
+    assert_eq!((answer.status, answer.code().as_str()), (500, "internal"));
+}
+
+#[tokio::test]
+async fn isolated_requests_have_an_instance_each() {
+    let node = start(Accomplice::new(), |config| {
+        config.surroundings.limits = config.surroundings.limits.isolated();
+    });
+    // Twenty times 4 MiB would not fit into one instance of 32.
+    for _ in 0..20 {
+        assert_eq!(ask(node.addr(), "POST", "/keep", "").await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_full_node_says_so_and_recovers() {
+    let store = Accomplice::new();
+    let node = start(store.clone(), |config| {
+        let limits = &mut config.surroundings.limits;
+        (limits.max_instances, limits.in_flight, limits.max_in_flight) = (1, 2, 2);
+        limits.queue_wait = Duration::from_millis(100);
+    });
+    let addr = node.addr();
+    let slow: Vec<_> =
+        (0..2).map(|_| tokio::spawn(async move { ask(addr, "POST", "/slow", "").await.status })).collect();
+    store.waiting.acquire().await.expect("open").forget();
+
+    let mut refused = 0;
+    while refused == 0 {
+        let answer = ask(addr, "POST", "/other", "").await;
+        if answer.status == 503 {
+            assert_eq!((answer.code().as_str(), answer.field("retry-after")), ("overloaded", Some("1")));
+            refused += 1;
+        }
+    }
+    store.go.add_permits(2);
+    for slow in slow {
+        assert_eq!(slow.await.expect("an answer"), 200);
+    }
+    assert_eq!(ask(addr, "POST", "/other", "").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_drain_finishes_what_is_under_way() {
+    let store = Accomplice::new();
+    let node = start(store.clone(), |_| {});
+    let mut idle = Client::connect(node.addr()).await;
+    idle.send(request("GET", "/other", "")).await;
+    assert_eq!(idle.answer().await.expect("an answer").status, 200);
+    let mut busy = Client::connect(node.addr()).await;
+    busy.send(request("POST", "/slow", "")).await;
+    store.waiting.acquire().await.expect("open").forget();
+
+    let addr = node.addr();
+    let draining = tokio::spawn(node.drain(Duration::from_secs(20)));
+    assert!(idle.ends().await, "an idle connection is closed");
+    assert!(tokio::net::TcpStream::connect(addr).await.is_err(), "nothing new is accepted");
+    assert!(!draining.is_finished());
+    store.go.add_permits(1);
+    assert_eq!(busy.answer().await.expect("the answer under way").status, 200);
+    assert_eq!(draining.await.expect("drained").cut, 0);
+}
+
+#[tokio::test]
+async fn a_drain_has_an_end() {
+    let store = Accomplice::new();
+    let node = start(store.clone(), |_| {});
+    let mut busy = Client::connect(node.addr()).await;
+    busy.send(request("POST", "/slow", "")).await;
+    store.waiting.acquire().await.expect("open").forget();
+    assert_eq!(node.drain(Duration::from_millis(50)).await.cut, 1);
+}

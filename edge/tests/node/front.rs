@@ -1,0 +1,122 @@
+//! The front: what clients may send.
+
+use std::time::Duration;
+
+use crate::{
+    client::{Client, ask, start},
+    guest::Accomplice,
+};
+
+async fn sent(addr: std::net::SocketAddr, bytes: &[u8]) -> crate::client::Answer {
+    let mut client = Client::connect(addr).await;
+    client.send(bytes).await;
+    client.answer().await.expect("an answer")
+}
+
+#[tokio::test]
+async fn a_request_names_its_host_once() {
+    let node = start(Accomplice::new(), |_| {});
+    for head in [&b"GET /other HTTP/1.1\r\n\r\n"[..], b"GET /other HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n"] {
+        let answer = sent(node.addr(), head).await;
+        assert_eq!((answer.status, answer.code().as_str()), (400, "bad_request"));
+    }
+}
+
+#[tokio::test]
+async fn a_body_has_a_longest_length() {
+    let node = start(Accomplice::new(), |config| config.limits.max_body_bytes = 1000);
+    assert_eq!(ask(node.addr(), "POST", "/echo", &"x".repeat(1000)).await.body.len(), 1000);
+    for length in [1001, 1 << 20] {
+        let answer = ask(node.addr(), "POST", "/echo", &"x".repeat(length)).await;
+        assert_eq!((answer.status, answer.code().as_str()), (413, "payload_too_large"));
+    }
+    let mut chunked = b"POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n".to_vec();
+    for _ in 0..3 {
+        chunked.extend_from_slice(format!("190\r\n{}\r\n", "x".repeat(400)).as_bytes());
+    }
+    chunked.extend_from_slice(b"0\r\n\r\n");
+    assert_eq!(sent(node.addr(), &chunked).await.status, 413);
+    let huge = b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999999\r\n\r\n";
+    assert_eq!(sent(node.addr(), huge).await.status, 413, "without waiting for it");
+}
+
+#[tokio::test]
+async fn a_chunked_body_arrives_whole() {
+    let node = start(Accomplice::new(), |_| {});
+    let chunked =
+        b"POST /echo HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+    assert_eq!(sent(node.addr(), chunked).await.body, b"abcde");
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_408() {
+    let node = start(Accomplice::new(), |config| config.limits.body_time = Duration::from_millis(50));
+    let answer = sent(node.addr(), b"POST /echo HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\n\r\nab").await;
+    assert_eq!((answer.status, answer.code().as_str()), (408, "bad_request"));
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_come_ends_the_connection() {
+    let node = start(Accomplice::new(), |config| config.limits.head_time = Duration::from_millis(50));
+    for begun in ["", "GET /other HTTP/1.1\r\nhost:"] {
+        let mut client = Client::connect(node.addr()).await;
+        client.send(begun).await;
+        assert!(client.answer().await.is_none_or(|answer| answer.status == 408));
+    }
+}
+
+#[tokio::test]
+async fn a_head_has_a_longest_length() {
+    let node = start(Accomplice::new(), |config| config.limits.max_headers = 10);
+    let many: String = (0..20).map(|n| format!("x-{n}: 1\r\n")).collect();
+    let long = format!("x-long: {}\r\n", "x".repeat(100_000));
+    for fields in [many, long] {
+        let head = format!("GET /other HTTP/1.1\r\nhost: a\r\n{fields}\r\n");
+        assert_eq!(sent(node.addr(), head.as_bytes()).await.status, 431);
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_http_is_400_and_the_node_goes_on() {
+    let node = start(Accomplice::new(), |_| {});
+    for junk in [&b"\x16\x03\x01\x02\x00\x01\xfc\r\n\r\n"[..], b"GET\r\n\r\n", b"GET /\0 HTTP/1.1\r\nhost: a\r\n\r\n"] {
+        assert_eq!(sent(node.addr(), junk).await.status, 400);
+    }
+    let answer = sent(node.addr(), b"CONNECT a:80 HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    assert_eq!((answer.status, answer.code().as_str()), (400, "bad_request"));
+    assert_eq!(ask(node.addr(), "GET", "/other", "").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_trace_id_comes_back() {
+    let node = start(Accomplice::new(), |_| {});
+    let mine = sent(node.addr(), b"GET /other HTTP/1.1\r\nhost: a\r\nx-trace-id: mine-1\r\n\r\n").await;
+    assert_eq!(mine.field("x-trace-id"), Some("mine-1"));
+    let made = sent(node.addr(), b"GET /trap HTTP/1.1\r\nhost: a\r\nx-trace-id: a b\r\n\r\n").await;
+    assert_eq!(made.field("x-trace-id").map(str::len), Some(32));
+    assert_eq!(made.code(), "instance_lost");
+}
+
+#[tokio::test]
+async fn a_head_request_has_a_length_and_no_body() {
+    let node = start(Accomplice::new(), |_| {});
+    let mut client = Client::connect(node.addr()).await;
+    client
+        .send("HEAD /wrong HTTP/1.1\r\nhost: a\r\n\r\nGET /other HTTP/1.1\r\nhost: a\r\nx-trace-id: next\r\n\r\n")
+        .await;
+    let head = client.head().await;
+    assert!(head.contains("500"), "{head}");
+    assert_eq!(client.answer().await.expect("the next answer").field("x-trace-id"), Some("next"));
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_wait() {
+    let node = start(Accomplice::new(), |config| config.max_connections = 1);
+    let mut first = Client::connect(node.addr()).await;
+    first.send("GET /other HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    assert_eq!(first.answer().await.expect("an answer").status, 200);
+    let mut second = Client::connect(node.addr()).await;
+    second.send("GET /other HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    drop(first);
+    assert_eq!(second.answer().await.expect("an answer after its turn").status, 200);
+}
