@@ -21,7 +21,7 @@ demo: build ## walk a login step by step, each request and answer in colour
 	$(BIN)/edgepass demo
 
 build: component ## the edge node, the harness and both components
-	cargo build $(PROFILE) --bins
+	cargo build $(PROFILE) -p edgepass-edge -p edgepass-bench --bins
 
 component: ## target/edgepass.wasm and target/edgepass-node.wasm
 	cargo xtask component
@@ -55,10 +55,10 @@ smoke: build ## the binaries as a user runs them: serve, log in, kill, restart, 
 
 deny: ## licences, sources, bans
 	@cargo deny --version >/dev/null 2>&1 || cargo install cargo-deny --version 0.20.2 --locked --debug
-	cargo deny check licenses bans sources
+	cargo deny --workspace check licenses bans sources
 
 audit: ## the advisory database as well (it is fetched)
-	cargo deny check
+	cargo deny --workspace check
 
 bench: build ## cold start and cost per login through each door
 	$(BIN)/edgepass-bench cold-start

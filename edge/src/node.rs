@@ -84,7 +84,7 @@ impl Node {
             max_connections: config.max_connections,
             limits: config.limits,
         };
-        let server = Server::start(server, Arc::new(Live { revision: revision.clone() }))
+        let server = Server::start(server, Arc::new(Live::new(revision.clone())))
             .map_err(|source| StartError::Listen { listen: config.listen, source })?;
         Ok(Self { server, revision, _engine: engine })
     }
@@ -138,9 +138,17 @@ fn load(
 /// A component that has not described itself by then never will.
 const START_TIME: Duration = Duration::from_secs(10);
 
-/// The revision that serves.
-struct Live {
+/// A revision as a handler.
+pub struct Live {
     revision: Arc<Revision>,
+}
+
+impl Live {
+    /// Answers with `revision`.
+    #[must_use]
+    pub fn new(revision: Arc<Revision>) -> Self {
+        Self { revision }
+    }
 }
 
 impl Handler for Live {
@@ -148,44 +156,39 @@ impl Handler for Live {
 
     fn core(&self, _: usize) -> Core {
         match self.revision.kind() {
-            Kind::Node(revision) => Core::Node(NodeCore::new(revision.clone())),
-            Kind::Http(revision) => Core::Http(Rc::new(HttpCore::new(revision.clone()))),
+            Kind::Node(revision) => Core(Instances::Node(NodeCore::new(revision.clone()))),
+            Kind::Http(revision) => Core(Instances::Http(Rc::new(HttpCore::new(revision.clone())))),
         }
     }
 }
 
-/// The revision's instances on one core.
-enum Core {
+/// A revision's instances on one core.
+#[derive(Clone)]
+pub struct Core(Instances);
+
+#[derive(Clone)]
+enum Instances {
     Node(Rc<NodeCore>),
     Http(Rc<HttpCore>),
 }
 
-impl Clone for Core {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Node(core) => Self::Node(core.clone()),
-            Self::Http(core) => Self::Http(core.clone()),
-        }
-    }
-}
-
 impl CoreHandler for Core {
     fn handle(&self, request: Request) -> impl Future<Output = Response> + 'static {
-        let core = self.clone();
+        let Self(instances) = self.clone();
         async move {
-            match core {
-                Self::Node(core) => core.answer(request).await,
-                Self::Http(core) => core.answer(request).await,
+            match instances {
+                Instances::Node(core) => core.answer(request).await,
+                Instances::Http(core) => core.answer(request).await,
             }
         }
     }
 
     fn drained(&self) -> impl Future<Output = ()> + 'static {
-        let core = self.clone();
+        let Self(instances) = self.clone();
         async move {
-            match core {
-                Self::Node(core) => core.drained().await,
-                Self::Http(core) => core.drained().await,
+            match instances {
+                Instances::Node(core) => core.drained().await,
+                Instances::Http(core) => core.drained().await,
             }
         }
     }

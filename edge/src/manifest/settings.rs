@@ -9,6 +9,8 @@ use std::{
 use serde::{Deserialize, Deserializer, de::Error as _};
 use toml::Table;
 
+use crate::{front, pool};
+
 /// Settings of the node for one component. Durations are written `"250ms"`, `"30s"`, `"1h"`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -21,14 +23,11 @@ pub struct Settings {
     pub max_body_bytes: usize,
     /// Connections at once, all cores together; above it none is accepted. Default: 10,000.
     pub max_connections: usize,
-    /// For the head of a request to arrive. Default: 10 s.
-    #[serde(deserialize_with = "duration")]
-    pub header_timeout: Duration,
     /// For the body of a request to arrive. Default: 10 s.
     #[serde(deserialize_with = "duration")]
     pub body_timeout: Duration,
-    /// Between two requests on a connection. Default: 75 s, above the 60 s of common load balancers,
-    /// so that it is they who close.
+    /// Until the next head of a connection is there whole, so also how long a kept one may be idle.
+    /// Default: 75 s, above the 60 s of common load balancers, so that it is they who close.
     #[serde(deserialize_with = "duration")]
     pub idle_timeout: Duration,
     /// From a request's last byte to its answer; later is 504. Default: 15 s.
@@ -72,7 +71,6 @@ impl Default for Settings {
             cores: None,
             max_body_bytes: 1024 * 1024,
             max_connections: 10_000,
-            header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             request_timeout: Duration::from_secs(15),
@@ -93,6 +91,36 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The limits of the front.
+    #[must_use]
+    pub fn front(&self) -> front::Limits {
+        front::Limits {
+            max_body_bytes: self.max_body_bytes,
+            head_time: self.idle_timeout,
+            body_time: self.body_timeout,
+            request_time: self.request_timeout,
+            server_timing: self.server_timing,
+            ..front::Limits::default()
+        }
+    }
+
+    /// The limits of the instances of a core.
+    #[must_use]
+    pub fn pool(&self) -> pool::Limits {
+        let (in_flight, reuse) = if self.isolated { (1, 1) } else { (self.concurrency, self.max_reuse) };
+        pool::Limits {
+            max_instances: self.max_instances,
+            in_flight,
+            max_in_flight: if self.isolated { 1 } else { in_flight.saturating_mul(4) },
+            queue_wait: self.queue_wait,
+            max_reuse: u32::try_from(reuse).unwrap_or(u32::MAX),
+            max_age: self.max_age,
+            max_memory_bytes: self.memory_limit_bytes,
+            max_cpu: self.cpu_limit,
+            ..pool::Limits::default()
+        }
+    }
+
     /// Reads `tool.edgepass`; other tools' tables are theirs. On failure: the key below the
     /// component, and what is wrong.
     pub(super) fn read(mut tool: Table, folder: &Path) -> Result<Self, (String, String)> {

@@ -1,0 +1,5 @@
+//! What each command of the command line does.
+
+pub mod demo;
+pub mod serve;
+pub mod sim;

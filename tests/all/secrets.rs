@@ -1,0 +1,64 @@
+//! What must never be seen: the app secret, `session_key`, openid, codes and tokens, in answers,
+//! logs and stored bytes.
+
+use serde_json::json;
+
+use crate::support::{World, behaviours};
+
+behaviours! {
+    nothing_secret_is_answered_logged_or_stored_in_clear,
+}
+
+async fn nothing_secret_is_answered_logged_or_stored_in_clear(world: World) {
+    let openid = "oCANARYopenid00000000000000a";
+    let session_key = "Q0FOQVJZc2Vzc2lvbmtleQ==";
+    let mut seen = Vec::new();
+
+    world.reply(&json!({"openid": openid, "session_key": session_key, "unionid": "CANARYunionid"}));
+    let code = world.code("alice").await;
+    let login = world.log_in(&code).await;
+    let body = login.json();
+    let token = body["access_token"].as_str().unwrap().to_owned();
+    let refresh = body["refresh_token"].as_str().unwrap().to_owned();
+    seen.push(login);
+    seen.push(world.session(&token).await);
+    seen.push(world.verify(&token).await);
+    seen.push(world.log_in(&code).await);
+    for errcode in [40029, 40125, -1] {
+        world.fault(json!({"platform": "wechat", "kind": "errcode", "errcode": errcode, "times": 1}));
+        seen.push(world.log_in(&world.code("alice").await).await);
+    }
+    for kind in ["html", "reset", "truncate"] {
+        world.fault(json!({"platform": "wechat", "kind": kind, "times": 1}));
+        seen.push(world.log_in(&world.code("alice").await).await);
+    }
+    seen.push(world.log_out(&token).await);
+    seen.push(world.get("/readyz", &[]).await);
+    seen.push(world.get("/version", &[]).await);
+
+    let secret = world.app_secret();
+    let claims = crate::support::claims_of(&token).to_string();
+    let hidden = [openid, session_key, "CANARYsessionkey", "CANARYunionid", secret.as_str()];
+    for answer in &seen {
+        let text = format!("{:?} {}", answer.headers, String::from_utf8_lossy(&answer.body));
+        for canary in hidden {
+            assert!(!text.contains(canary), "{canary} in an answer");
+        }
+    }
+    for canary in hidden {
+        assert!(!claims.contains(canary), "{canary} in the token");
+    }
+
+    let logs = world.logs();
+    assert!(logs.contains("login.ok"), "the log is looked at: {logs}");
+    for canary in hidden.into_iter().chain([code.as_str(), token.as_str(), refresh.as_str()]) {
+        assert!(!logs.contains(canary), "{canary} in the log");
+    }
+
+    let stored = world.stored_bytes().await;
+    assert!(!stored.is_empty());
+    for canary in hidden.into_iter().chain([code.as_str()]) {
+        let found = stored.windows(canary.len()).any(|window| window == canary.as_bytes());
+        assert!(!found, "{canary} in the store");
+    }
+}
