@@ -25,6 +25,7 @@ use tokio::{
 
 use crate::{
     handler::{CoreHandler, Request, Response},
+    pace::{Pace, Paced},
     problem::Problem,
 };
 
@@ -37,9 +38,12 @@ pub struct Limits {
     pub max_head_bytes: usize,
     /// Most header fields; more is 431.
     pub max_headers: usize,
-    /// Until a connection's next head is there whole, so also how long a kept connection may be
-    /// idle. The default is above the 60 s after which nginx gives up an idle upstream connection.
+    /// From a head's first byte, or a connection's begin, until it is there whole; then the
+    /// connection is closed.
     pub head_time: Duration,
+    /// How long a connection may stay open between an answer and the next request. The default is
+    /// above the 60 s after which nginx gives up an idle upstream connection.
+    pub idle_time: Duration,
     /// Until the body is there whole; longer is 408.
     pub body_time: Duration,
     /// From the end of the body to the answer; longer is 504.
@@ -54,7 +58,8 @@ impl Default for Limits {
             max_body_bytes: 1 << 20,
             max_head_bytes: 32 * 1024,
             max_headers: 100,
-            head_time: Duration::from_secs(75),
+            head_time: Duration::from_secs(10),
+            idle_time: Duration::from_secs(75),
             body_time: Duration::from_secs(10),
             request_time: Duration::from_secs(15),
             server_timing: false,
@@ -73,8 +78,9 @@ pub(crate) struct Front<C> {
 impl<C: CoreHandler> Front<C> {
     pub(crate) fn new(handler: C, limits: Limits, ids: Arc<AtomicU64>) -> Self {
         let mut http = http1::Builder::new();
+        // Heads are timed by `Pace`.
         http.timer(TokioTimer::new())
-            .header_read_timeout(limits.head_time)
+            .header_read_timeout(None)
             .max_buf_size(limits.max_head_bytes.max(8192))
             .max_headers(limits.max_headers);
         Self { handler, limits, ids, http }
@@ -89,16 +95,24 @@ impl<C: CoreHandler> Front<C> {
     pub(crate) async fn serve(self: Rc<Self>, stream: TcpStream, client: SocketAddr, drain: impl Future<Output = ()>) {
         // Answers are written in one piece; Nagle's wait for the client's acknowledgement buys nothing.
         drop(stream.set_nodelay(true));
-        let front = self.clone();
+        let pace = Pace::new(self.limits.head_time, self.limits.idle_time);
+        let (front, served) = (self.clone(), pace.clone());
         let service = service_fn(move |message| {
-            let front = front.clone();
-            async move { Ok::<_, Infallible>(front.answer(message, client).await.map(Full::new)) }
+            let (front, served) = (front.clone(), served.clone());
+            async move {
+                served.request_begins();
+                let answer = front.answer(message, client).await;
+                served.request_ends();
+                Ok::<_, Infallible>(answer.map(Full::new))
+            }
         });
+        let stream = Paced { stream, pace: pace.clone() };
         let connection = self.http.serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection, drain);
         let ended = tokio::select! {
             biased;
             ended = connection.as_mut() => ended,
+            () = pace.expired() => return,
             () = drain => {
                 connection.as_mut().graceful_shutdown();
                 connection.await

@@ -30,6 +30,7 @@ mod meter;
 pub mod node;
 mod node_door;
 pub mod outbound;
+mod pace;
 pub mod pool;
 pub mod problem;
 pub mod revision;

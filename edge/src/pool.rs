@@ -38,11 +38,11 @@ impl Default for Limits {
             in_flight: 8,
             max_in_flight: 32,
             queue_wait: Duration::from_secs(1),
-            max_reuse: 50_000,
-            max_age: Duration::from_mins(10),
+            max_reuse: 10_000,
+            max_age: Duration::from_hours(1),
             max_idle: Duration::from_secs(10),
             max_memory_bytes: 64 << 20,
-            max_cpu: Duration::from_secs(1),
+            max_cpu: Duration::from_millis(500),
             grace: Duration::from_secs(5),
         }
     }

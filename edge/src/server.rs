@@ -74,6 +74,7 @@ impl Server {
     ///
     /// # Errors
     /// When the address cannot be bound or a thread cannot be started.
+    #[expect(clippy::needless_pass_by_value, reason = "every core takes a share of it")]
     pub fn start<H: Handler>(config: Config, handler: Arc<H>) -> io::Result<Self> {
         let listener = bind(config.listen)?;
         let addr = listener.local_addr()?;

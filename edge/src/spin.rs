@@ -134,8 +134,7 @@ async fn all_keys(backend: &SharedBackend, prefix: &str) -> Result<Vec<String>, 
             return Err(StoreError::Other(format!("more than {MAX_KEYS} keys")));
         }
         if last {
-            keys.iter_mut().for_each(|key| drop(key.drain(..prefix.len())));
-            return Ok(keys);
+            return Ok(keys.into_iter().map(|key| key[prefix.len()..].to_owned()).collect());
         }
     }
 }

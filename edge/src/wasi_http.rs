@@ -68,7 +68,7 @@ impl HttpRevision {
     pub(crate) fn load(engine: &Engine, component: &Component, around: Surroundings) -> Result<Self, Error> {
         refuse_unknown_imports(component, LINKED)?;
         let mut linker = Linker::new(engine.inner());
-        let linked = wasmtime_wasi_http::p3::add_to_linker(&mut linker)
+        let pre = wasmtime_wasi_http::p3::add_to_linker(&mut linker)
             // Most guests' standard libraries import files and sockets. The context grants neither:
             // no folder is open, no address is allowed.
             .and_then(|()| wasmtime_wasi::p3::add_to_linker(&mut linker))
@@ -76,7 +76,7 @@ impl HttpRevision {
             .and_then(|()| linker.instantiate_pre(component))
             .and_then(ServicePre::new);
         Ok(Self {
-            pre: linked.map_err(Error::Link)?,
+            pre: pre.map_err(Error::Link)?,
             world: Arc::new(HttpWorld {
                 variables: around.variables,
                 store: around.store,

@@ -141,9 +141,10 @@ impl Step {
         }
         writeln!(text, "{came}< {}{came:#}", reply.status)?;
         let shown = ["www-authenticate", "x-edgepass-user", "x-edgepass-session", "x-edgepass-app"];
-        for line in String::from_utf8_lossy(&reply.head).lines().filter(|line| {
-            line.split_once(':').is_some_and(|(name, _)| shown.contains(&name))
-        }) {
+        for line in String::from_utf8_lossy(&reply.head)
+            .lines()
+            .filter(|line| line.split_once(':').is_some_and(|(name, _)| shown.contains(&name)))
+        {
             writeln!(text, "{came}< {line}{came:#}")?;
         }
         if !answer.is_null() {
@@ -163,7 +164,17 @@ impl Step {
 fn shortened(line: &str) -> String {
     let longest = 48;
     let cut = |word: &str| match word.char_indices().nth(longest) {
-        Some((at, _)) => format!("{}…{}", &word[..at], if word.ends_with("\",") { "\"," } else if word.ends_with('"') { "\"" } else { "" }),
+        Some((at, _)) => format!(
+            "{}…{}",
+            &word[..at],
+            if word.ends_with("\",") {
+                "\","
+            } else if word.ends_with('"') {
+                "\""
+            } else {
+                ""
+            }
+        ),
         None => word.to_owned(),
     };
     line.split(' ').map(cut).collect::<Vec<_>>().join(" ")

@@ -155,9 +155,8 @@ curl -s http://{node}/api/session -H "Authorization: Bearer $token"
 
 fn simulate(listen: SocketAddr, reusable_codes: bool) -> anyhow::Result<Simulator> {
     let config = SimConfig { listen, reusable_codes, ..SimConfig::default() };
-    Simulator::start(config).with_context(|| {
-        format!("starting the simulated platforms on {listen}; `--sim <ADDR>` takes another address")
-    })
+    Simulator::start(config)
+        .with_context(|| format!("starting the simulated platforms on {listen}; `--sim <ADDR>` takes another address"))
 }
 
 /// Variables that point the component at the simulator, with keys of its own for development.

@@ -23,11 +23,14 @@ pub struct Settings {
     pub max_body_bytes: usize,
     /// Connections at once, all cores together; above it none is accepted. Default: 10,000.
     pub max_connections: usize,
+    /// For the head of a request to arrive. Default: 10 s.
+    #[serde(deserialize_with = "duration")]
+    pub header_timeout: Duration,
     /// For the body of a request to arrive. Default: 10 s.
     #[serde(deserialize_with = "duration")]
     pub body_timeout: Duration,
-    /// Until the next head of a connection is there whole, so also how long a kept one may be idle.
-    /// Default: 75 s, above the 60 s of common load balancers, so that it is they who close.
+    /// Between two requests on a connection. Default: 75 s, above the 60 s of common load balancers,
+    /// so that it is they who close.
     #[serde(deserialize_with = "duration")]
     pub idle_timeout: Duration,
     /// From a request's last byte to its answer; later is 504. Default: 15 s.
@@ -71,6 +74,7 @@ impl Default for Settings {
             cores: None,
             max_body_bytes: 1024 * 1024,
             max_connections: 10_000,
+            header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             request_timeout: Duration::from_secs(15),
@@ -96,7 +100,8 @@ impl Settings {
     pub fn front(&self) -> front::Limits {
         front::Limits {
             max_body_bytes: self.max_body_bytes,
-            head_time: self.idle_timeout,
+            head_time: self.header_timeout,
+            idle_time: self.idle_timeout,
             body_time: self.body_timeout,
             request_time: self.request_timeout,
             server_timing: self.server_timing,

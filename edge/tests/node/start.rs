@@ -9,11 +9,9 @@ use crate::{
 };
 
 fn refusal(component: Vec<u8>) -> Error {
-    match Node::start(config(component, Accomplice::new())) {
-        Err(StartError::Revision(error)) => error,
-        Err(other) => panic!("refused otherwise: {other}"),
-        Ok(_) => panic!("it started"),
-    }
+    let refused = Node::start(config(component, Accomplice::new())).err().expect("it does not start");
+    let StartError::Revision(error) = refused else { unreachable!("refused otherwise: {refused}") };
+    error
 }
 
 #[test]
