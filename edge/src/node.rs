@@ -1,6 +1,14 @@
 //! The edge node as one value: a component, its surroundings and a server.
 
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf, rc::Rc, sync::Arc, thread, time::Duration};
+use std::{
+    net::SocketAddr,
+    num::NonZeroUsize,
+    path::{Path, PathBuf},
+    rc::Rc,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 use tokio::runtime;
 
@@ -76,7 +84,7 @@ impl Node {
         let cores = config.cores.unwrap_or_else(|| thread::available_parallelism().unwrap_or(NonZeroUsize::MIN));
         let capacity = Capacity::for_instances(config.surroundings.limits, cores);
         let (component, around) = (&config.component, config.surroundings);
-        let (engine, revision) = off_runtime(|| load(component, config.cache, capacity, around))?;
+        let (engine, revision) = off_runtime(|| load(component, config.cache.as_deref(), capacity, around))?;
         let (engine, revision) = (Arc::new(engine), Arc::new(revision));
         let server = server::Config {
             listen: config.listen,
@@ -118,11 +126,11 @@ fn off_runtime<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 
 fn load(
     component: &[u8],
-    cache: Option<PathBuf>,
+    cache: Option<&Path>,
     capacity: Capacity,
     around: Surroundings,
 ) -> Result<(Engine, Revision), StartError> {
-    let artefact = Compiler::new(cache.as_deref())?.compile(component)?;
+    let artefact = Compiler::new(cache)?.compile(component)?;
     let engine = Engine::new(capacity, &artefact)?;
     let runtime = runtime::Builder::new_current_thread()
         .enable_all()
