@@ -262,7 +262,7 @@ impl Core {
             id: 0,
             method: http::Method::POST,
             target: http::uri::PathAndQuery::from_static("/api/login"),
-            headers: http::HeaderMap::new(),
+            headers: [(http::header::HOST, http::HeaderValue::from_static("bench"))].into_iter().collect(),
             body: Bytes::from(format!(r#"{{"code":"{code}"}}"#)),
             client: ([127, 0, 0, 1], 1).into(),
             trace_id: "bench".into(),

@@ -137,10 +137,10 @@ impl Host for NativeHost {
 
     fn log(&self, level: Level, line: String) {
         match level {
-            Level::Debug => tracing::debug!(target: "component", "{line}"),
-            Level::Info => tracing::info!(target: "component", "{line}"),
-            Level::Warn => tracing::warn!(target: "component", "{line}"),
-            Level::Error => tracing::error!(target: "component", "{line}"),
+            Level::Debug => tracing::debug!(target: edgepass_edge::log::COMPONENT, "{line}"),
+            Level::Info => tracing::info!(target: edgepass_edge::log::COMPONENT, "{line}"),
+            Level::Warn => tracing::warn!(target: edgepass_edge::log::COMPONENT, "{line}"),
+            Level::Error => tracing::error!(target: edgepass_edge::log::COMPONENT, "{line}"),
         }
     }
 

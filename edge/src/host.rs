@@ -76,10 +76,10 @@ impl runtime::Host for Host {
     fn log(&mut self, level: Level, line: String) {
         let line = one_line(&line);
         match level {
-            Level::Debug => tracing::debug!(target: "component", "{line}"),
-            Level::Info => tracing::info!(target: "component", "{line}"),
-            Level::Warn => tracing::warn!(target: "component", "{line}"),
-            Level::Error => tracing::error!(target: "component", "{line}"),
+            Level::Debug => tracing::debug!(target: crate::log::COMPONENT, "{line}"),
+            Level::Info => tracing::info!(target: crate::log::COMPONENT, "{line}"),
+            Level::Warn => tracing::warn!(target: crate::log::COMPONENT, "{line}"),
+            Level::Error => tracing::error!(target: crate::log::COMPONENT, "{line}"),
         }
     }
 }

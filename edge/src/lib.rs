@@ -25,6 +25,7 @@ pub mod handler;
 mod host;
 mod instance;
 pub mod kv;
+pub mod log;
 pub mod manifest;
 mod meter;
 pub mod node;

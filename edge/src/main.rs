@@ -5,16 +5,14 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use edgepass_edge::{
     cli::{Cli, Command},
-    command,
+    command, log,
 };
-use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     // The demo's answers are its output; everything else says what it does.
     let level = if matches!(cli.command, Command::Demo(_)) { "error" } else { "info" };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    log::init(level);
 
     let done = match cli.command {
         Command::Serve(serve) => command::serve::run(&serve),

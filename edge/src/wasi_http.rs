@@ -430,7 +430,7 @@ impl Lines {
 
     fn end(&mut self) {
         if !self.begun.is_empty() {
-            tracing::info!(target: "component", "{}", one_line(&String::from_utf8_lossy(&self.begun)));
+            tracing::info!(target: crate::log::COMPONENT, "{}", one_line(&String::from_utf8_lossy(&self.begun)));
             self.begun.clear();
         }
     }

@@ -457,17 +457,14 @@ impl Backend for Switched {
     }
 }
 
-/// Everything this process logs, at any level.
+/// Everything the node would log if asked for all of it.
 struct Logs(std::sync::Mutex<Vec<u8>>);
 
 fn logs() -> &'static Logs {
     static LOGS: std::sync::OnceLock<Logs> = std::sync::OnceLock::new();
     LOGS.get_or_init(|| {
-        let subscriber = tracing_subscriber::fmt()
-            .with_max_level(tracing::Level::TRACE)
-            .with_ansi(false)
-            .with_writer(|| Appender)
-            .finish();
+        let everything = tracing_subscriber::EnvFilter::new("trace");
+        let subscriber = edgepass_edge::log::subscriber(everything, || Appender, false);
         tracing::subscriber::set_global_default(subscriber).expect("the only one of this process");
         Logs(std::sync::Mutex::default())
     })
