@@ -199,8 +199,8 @@ impl Rung {
                 (None, Target::Native(Native::new(settings, Arc::new(kv::Memory::new()), ground.outbound()?)))
             }
             Some(path) => {
-                let wasm = fs::read(path)
-                    .with_context(|| format!("{}: `cargo xtask component` makes it", path.display()))?;
+                let wasm =
+                    fs::read(path).with_context(|| format!("{}: `cargo xtask component` makes it", path.display()))?;
                 let begun = Instant::now();
                 Compiler::new(Some(folder))?.compile(&wasm)?;
                 compile.push(begun.elapsed());

@@ -21,7 +21,8 @@ impl Machine {
     pub fn this() -> Self {
         let unknown = || "unknown".to_owned();
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-        let model = cpuinfo.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split(": ").nth(1));
+        let model =
+            cpuinfo.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split(": ").nth(1));
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").map(|text| text.trim().to_owned());
         Self {
             cpu: model.map_or_else(unknown, ToOwned::to_owned),

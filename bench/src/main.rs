@@ -66,7 +66,8 @@ fn main() -> anyhow::Result<()> {
         }
         Command::KvEngines(KvEngines { folder, keys, seconds }) => {
             let default = kv_engines::Settings::default();
-            let settings = kv_engines::Settings { folder: folder.unwrap_or(default.folder.clone()), keys, seconds, ..default };
+            let settings =
+                kv_engines::Settings { folder: folder.unwrap_or(default.folder.clone()), keys, seconds, ..default };
             show(&kv_engines::run(&settings)?, json)
         }
     }

@@ -178,9 +178,7 @@ impl Store for NativeStore {
 
     async fn apply(&self, changes: Vec<Change>) -> Result<(), StoreError> {
         let changes = changes.into_iter().map(|change| match change {
-            Change::Put { key, value, expires } => {
-                kv::Change::Put(kv::Entry { key, value: value.into(), expires })
-            }
+            Change::Put { key, value, expires } => kv::Change::Put(kv::Entry { key, value: value.into(), expires }),
             Change::Delete { key } => kv::Change::Delete(key),
         });
         self.0.apply(changes.collect()).await.map(|_| ()).map_err(store_error)

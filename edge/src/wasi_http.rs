@@ -14,7 +14,7 @@ use http::{HeaderName, HeaderValue, Method};
 use http_body_util::{BodyExt, Full, Limited};
 use tokio::{
     io::AsyncWrite,
-    sync::Semaphore,
+    sync::{Semaphore, watch},
     time::{Sleep, sleep_until, timeout},
 };
 use wasmtime::{
@@ -107,19 +107,20 @@ pub(crate) struct HttpCore {
     revision: Arc<HttpRevision>,
     handler: ProxyHandler<State>,
     places: Arc<Semaphore>,
-    alive: Arc<()>,
+    /// Told to end, workers go as soon as they are idle; each holds a receiver until it is gone.
+    ending: watch::Sender<bool>,
 }
 
 impl HttpCore {
     /// Call inside the core's runtime.
     pub(crate) fn new(revision: Arc<HttpRevision>) -> Self {
-        let alive = Arc::new(());
+        let ending = watch::Sender::new(false);
         let client = outbound::Client::new(revision.outbound.clone());
         Self {
-            handler: ProxyHandler::new(State { revision: revision.clone(), client, alive: alive.clone() }),
+            handler: ProxyHandler::new(State { revision: revision.clone(), client, ending: ending.clone() }),
             places: Arc::new(Semaphore::new(revision.limits.places())),
             revision,
-            alive,
+            ending,
         }
     }
 
@@ -151,14 +152,12 @@ impl HttpCore {
         }
     }
 
-    /// Workers end when they are idle; each holds a share of `alive`.
+    /// Ends the workers, each when it is idle, and waits until the last one is gone.
     pub(crate) fn drained(&self) -> impl Future<Output = ()> + use<> {
-        let alive = self.alive.clone();
+        let ending = self.ending.clone();
         async move {
-            // This share, the core's and the handler's are no workers.
-            while Arc::strong_count(&alive) > 3 {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+            ending.send_replace(true);
+            ending.closed().await;
         }
     }
 }
@@ -216,7 +215,7 @@ const MAX_ANSWER_BYTES: usize = 16 << 20;
 struct State {
     revision: Arc<HttpRevision>,
     client: outbound::Client,
-    alive: Arc<()>,
+    ending: watch::Sender<bool>,
 }
 
 impl HandlerState for State {
@@ -249,6 +248,7 @@ impl HandlerState for State {
                 meter: meter.clone(),
                 latest: latest.clone(),
                 timer: Box::pin(sleep_until(now.into())),
+                told: Some(Box::pin(told(self.ending.subscribe()))),
             },
             state: Worker {
                 limits,
@@ -256,7 +256,7 @@ impl HandlerState for State {
                 latest,
                 reuse: pool::reuse(&limits, getrandom::u32().unwrap_or_default()),
                 born: now,
-                _alive: self.alive.clone(),
+                _alive: self.ending.subscribe(),
             },
         })
     }
@@ -269,12 +269,23 @@ struct Expiration {
     /// Deadline of the request that was taken last.
     latest: Arc<Mutex<Instant>>,
     timer: Pin<Box<Sleep>>,
+    /// Is ready when the core's workers have been told to end; `None` once it was.
+    told: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
+}
+
+async fn told(mut ending: watch::Receiver<bool>) {
+    // Fails when the sender is gone, and the core with it.
+    let _ = ending.wait_for(|ending| *ending).await;
 }
 
 impl WorkerExpiration for Expiration {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>, status: WorkerStatus, since: Instant) -> Poll<()> {
         self.meter.turn_ends();
+        if self.told.as_mut().is_some_and(|told| told.as_mut().poll(cx).is_ready()) {
+            self.told = None;
+        }
         let end = match status {
+            WorkerStatus::Idle if self.told.is_none() => return Poll::Ready(()),
             WorkerStatus::Idle => since + self.limits.max_idle,
             WorkerStatus::Requests => *self.latest.lock().unwrap_or_else(PoisonError::into_inner) + self.limits.grace,
             WorkerStatus::PostReturn => since + self.limits.grace,
@@ -292,7 +303,7 @@ struct Worker {
     latest: Arc<Mutex<Instant>>,
     reuse: u32,
     born: Instant,
-    _alive: Arc<()>,
+    _alive: watch::Receiver<bool>,
 }
 
 impl WorkerState for Worker {

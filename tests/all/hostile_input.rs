@@ -68,7 +68,9 @@ async fn a_body_above_the_limit_is_refused(world: World) {
 }
 
 async fn a_content_type_that_is_no_text_is_refused(world: World) {
-    for kind in ["multipart/form-data; boundary=x", "application/xml", "text/xml", "application/octet-stream", "image/png"] {
+    for kind in
+        ["multipart/form-data; boundary=x", "application/xml", "text/xml", "application/octet-stream", "image/png"]
+    {
         let answer = world.request("POST", "/api/login", &[("content-type", kind)], br#"{"code":"x"}"#).await;
         assert_eq!((answer.status, answer.problem().as_str()), (415, "unsupported_media_type"), "{kind}");
     }
@@ -92,7 +94,8 @@ async fn the_plain_lines_of_curl_and_hey_work(world: World) {
 }
 
 async fn an_unknown_route_is_not_found(world: World) {
-    for path in ["/", "/api", "/api/login/", "/api/logins", "/API/LOGIN", "//api/login", "/api/%6cogin", "/api/verify"] {
+    for path in ["/", "/api", "/api/login/", "/api/logins", "/API/LOGIN", "//api/login", "/api/%6cogin", "/api/verify"]
+    {
         let answer = world.get(path, &[]).await;
         assert_eq!((answer.status, answer.problem().as_str()), (404, "not_found"), "{path}");
     }
@@ -127,7 +130,9 @@ async fn a_trace_id_is_taken_or_made(world: World) {
         let made = world.get("/healthz", &[("x-trace-id", refused)]).await;
         let id = made.header("x-trace-id").expect("one is made").to_owned();
         assert_ne!(id, refused);
-        assert!(!id.is_empty() && id.len() <= 64 && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_'));
+        assert!(
+            !id.is_empty() && id.len() <= 64 && id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+        );
     }
     // The example of W3C Trace Context, section 3.2.
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";

@@ -37,7 +37,9 @@ async fn a_store_that_fails_is_said_and_never_taken_for_empty(world: World) {
     let calls = world.upstream_calls();
     world.break_store(true);
 
-    for answer in [world.session(token).await, world.verify(token).await, world.log_out(token).await, world.log_in(&code).await] {
+    for answer in
+        [world.session(token).await, world.verify(token).await, world.log_out(token).await, world.log_in(&code).await]
+    {
         assert_eq!((answer.status, answer.problem().as_str()), (503, "store_unavailable"));
         assert!(answer.header("retry-after").is_some());
     }

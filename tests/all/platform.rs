@@ -76,7 +76,12 @@ async fn an_answer_without_openid_or_key_is_no_success(world: World) {
 }
 
 async fn a_success_may_carry_what_nobody_knows(world: World) {
-    for extra in [json!({"errcode": 0}), json!({"errcode": "0"}), json!({"unionid": ""}), json!({"new": {"x": [1]}, "expires_in": 7200})] {
+    for extra in [
+        json!({"errcode": 0}),
+        json!({"errcode": "0"}),
+        json!({"unionid": ""}),
+        json!({"new": {"x": [1]}, "expires_in": 7200}),
+    ] {
         let mut body = json!({"openid": "o6_bmjrPTlm6_2sgVt7hMZOPfL2M", "session_key": "tiihtNczf5v6AKRyjwEUhQ=="});
         for (name, value) in extra.as_object().into_iter().flatten() {
             body[name] = value.clone();
@@ -125,7 +130,13 @@ async fn a_platform_that_answers_nonsense_is_an_error(world: World) {
 }
 
 async fn a_platform_status_is_classified(world: World) {
-    for (status, code) in [(500, "platform_busy"), (503, "platform_busy"), (429, "rate_limited"), (302, "platform_error"), (404, "platform_error")] {
+    for (status, code) in [
+        (500, "platform_busy"),
+        (503, "platform_busy"),
+        (429, "rate_limited"),
+        (302, "platform_error"),
+        (404, "platform_error"),
+    ] {
         world.fault(json!({"platform": "wechat", "kind": "http_status", "status": status, "times": 1}));
         assert_eq!(world.log_in(&world.code("alice").await).await.problem(), code, "{status}");
     }

@@ -23,10 +23,7 @@ async fn a_session_shows_what_the_owner_may_see(world: World) {
 
     let body = answer.json();
     assert_eq!(keys_of(&body), ["session", "user"]);
-    assert_eq!(
-        keys_of(&body["session"]),
-        ["app", "created_at", "expires_at", "id", "last_seen_at", "platform"]
-    );
+    assert_eq!(keys_of(&body["session"]), ["app", "created_at", "expires_at", "id", "last_seen_at", "platform"]);
     assert_eq!(keys_of(&body["user"]), ["id"]);
     assert_eq!(answer.header("cache-control"), Some("no-store"));
 }

@@ -175,7 +175,8 @@ impl Setup {
         let arguments: Vec<String> = self.settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let variables = Sources::new(&arguments, [], Path::new("no-such-file.env"))?.resolve(&manifest)?;
         // A wrong base URL is the component's to report; nothing goes out then.
-        let policy = Policy::parse(&variables.allowed_outbound_hosts).unwrap_or_else(|_| Policy::parse::<&str>(&[]).expect("an empty list"));
+        let policy = Policy::parse(&variables.allowed_outbound_hosts)
+            .unwrap_or_else(|_| Policy::parse::<&str>(&[]).expect("an empty list"));
         let outbound = Shared::new(policy, outbound::Options::default())?;
         let mut limits = manifest.component.settings.front();
         limits.server_timing = self.keep_server_timing;
@@ -308,10 +309,7 @@ impl World {
     pub(crate) async fn log_in_and_leave(&self, code: &str) -> TcpStream {
         let body = serde_json::json!({"code": code}).to_string();
         let mut stream = TcpStream::connect(self.address()).await.expect("the node listens");
-        let request = format!(
-            "POST /api/login HTTP/1.1\r\nhost: node\r\ncontent-length: {}\r\n\r\n{body}",
-            body.len()
-        );
+        let request = format!("POST /api/login HTTP/1.1\r\nhost: node\r\ncontent-length: {}\r\n\r\n{body}", body.len());
         stream.write_all(request.as_bytes()).await.expect("the node reads");
         stream
     }

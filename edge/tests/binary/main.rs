@@ -1,0 +1,8 @@
+//! The program as an operator runs it: what it prints, how it stops, what a kill leaves behind.
+
+#![allow(clippy::unwrap_used, clippy::panic, clippy::missing_panics_doc)]
+
+mod durability;
+mod refusals;
+mod running;
+mod stopping;
