@@ -1,6 +1,6 @@
 # The verbs. CI calls `make ci` and nothing else; a laptop does the same.
 .DEFAULT_GOAL := help
-.PHONY: help serve demo build component test fmt lint unit doc ci debian reproducible smoke deny audit bench clean
+.PHONY: help serve demo build component test fmt lint unit doc ci debian reproducible load deny audit bench clean
 
 # One profile for tests and serving, so that wasmtime is compiled once.
 PROFILE := --release
@@ -42,7 +42,7 @@ unit:
 doc:
 	RUSTDOCFLAGS="-D warnings" cargo doc $(PROFILE) --workspace --no-deps
 
-ci: test debian reproducible smoke deny ## what CI runs: test, the second toolchain, same bytes twice, a real node, licences
+ci: test debian reproducible load deny ## what CI runs: test, the second toolchain, same bytes twice, a real load, licences
 
 debian: ## build both components with Debian's rustc-web instead of rustup's target
 	cargo xtask component --toolchain debian --out target/debian
@@ -50,8 +50,8 @@ debian: ## build both components with Debian's rustc-web instead of rustup's tar
 reproducible: ## two builds of one commit give the same bytes
 	cargo xtask component --check-reproducible
 
-smoke: build ## the binaries as a user runs them: serve, log in, kill, restart, hey
-	tests/smoke.sh
+load: build ## ten thousand logins by hey, two hundred at a time, on a node with a durable store
+	tests/load.sh
 
 deny: ## licences, sources, bans
 	@cargo deny --version >/dev/null 2>&1 || cargo install cargo-deny --version 0.20.2 --locked --debug

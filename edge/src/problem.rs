@@ -31,7 +31,7 @@ impl Problem {
     pub fn answer(self, trace_id: &str) -> Response {
         let (status, code, detail) = self.parts();
         let body = json!({
-            "type": "about:blank",
+            "type": format!("urn:edgepass:problem:{code}"),
             "title": status.canonical_reason().unwrap_or_default(),
             "status": status.as_u16(),
             "detail": detail,

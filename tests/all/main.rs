@@ -6,6 +6,7 @@
 
 mod support;
 
+mod documents;
 mod hostile_input;
 mod login;
 mod operation;
