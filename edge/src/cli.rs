@@ -18,7 +18,7 @@ pub struct Cli {
 pub enum Command {
     /// Serve the component of a spin.toml
     ///
-    /// Settings come from `--variable`, then from SPIN_VARIABLE_<NAME> in the environment or in
+    /// Settings come from `--variable`, then from `SPIN_VARIABLE_<NAME>` in the environment or in
     /// .env, then from the manifest's defaults. The bound address is printed on one line. SIGTERM
     /// and Ctrl-C stop accepting, finish what is under way, and end; a second one ends at once.
     Serve(Serve),
@@ -149,9 +149,10 @@ mod tests {
 
     #[test]
     fn sim_takes_an_address_or_its_own() {
-        let sim = |line: &[&str]| match Cli::try_parse_from(line).expect("a valid line").command {
-            Command::Serve(serve) => serve.development.sim.map(|address| address.to_string()),
-            other => panic!("{other:?}"),
+        let sim = |line: &[&str]| {
+            let cli = Cli::try_parse_from(line).expect("a valid line");
+            let Command::Serve(serve) = cli.command else { unreachable!("{:?}", cli.command) };
+            serve.development.sim.map(|address| address.to_string())
         };
         assert_eq!(sim(&["edgepass", "serve"]), None);
         assert_eq!(sim(&["edgepass", "serve", "--sim"]).as_deref(), Some("127.0.0.1:3001"));

@@ -87,7 +87,7 @@ async fn the_plain_lines_of_curl_and_hey_work(world: World) {
         "text/html",
         "application/x-www-form-urlencoded",
     ] {
-        let body = json!({"code": world.code("alice").await}).to_string();
+        let body = json!({"code": world.code("alice")}).to_string();
         let answer = world.request("POST", "/api/login", &[("content-type", kind)], body.as_bytes()).await;
         assert_eq!(answer.status, 200, "{kind}");
     }

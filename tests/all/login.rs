@@ -20,7 +20,7 @@ behaviours! {
 }
 
 async fn a_code_becomes_a_session(world: World) {
-    let code = world.code("alice").await;
+    let code = world.code("alice");
     let answer = world.log_in(&code).await;
 
     assert_eq!(answer.status, 200, "{answer:?}");
@@ -60,7 +60,7 @@ async fn the_same_person_is_the_same_user(world: World) {
 }
 
 async fn a_code_is_accepted_once(world: World) {
-    let code = world.code("alice").await;
+    let code = world.code("alice");
     assert_eq!(world.log_in(&code).await.status, 200);
     let calls = world.upstream_calls();
 
@@ -70,10 +70,10 @@ async fn a_code_is_accepted_once(world: World) {
 }
 
 async fn a_code_is_spent_on_every_node_over_the_same_store(world: World) {
-    let code = world.code("alice").await;
+    let code = world.code("alice");
     let body = world.log_in(&code).await.json();
     let calls = world.upstream_calls();
-    let other = world.second_node().await;
+    let other = world.second_node();
 
     assert_eq!(other.log_in(&code).await.problem(), "code_used");
     assert_eq!(other.upstream_calls(), calls);
@@ -86,7 +86,7 @@ async fn a_code_is_spent_on_every_node_over_the_same_store(world: World) {
 }
 
 async fn a_code_in_flight_makes_no_second_call(world: World) {
-    let code = world.code("alice").await;
+    let code = world.code("alice");
     world.fault(json!({"platform": "wechat", "kind": "latency", "ms": 400, "times": 1}));
     let (first, second) = tokio::join!(world.log_in(&code), async {
         world.upstream_call_arrived(0).await;
@@ -99,7 +99,7 @@ async fn a_code_in_flight_makes_no_second_call(world: World) {
 }
 
 async fn the_upstream_request_carries_exactly_four_parameters(world: World) {
-    let code = world.code("alice").await;
+    let code = world.code("alice");
     assert_eq!(world.log_in(&code).await.status, 200);
 
     let seen = world.last_upstream_request();
@@ -144,7 +144,7 @@ async fn an_unknown_app_is_refused_before_any_call(world: World) {
 }
 
 async fn a_client_that_leaves_is_logged_in_all_the_same(world: World) {
-    let code = world.code("alice").await;
+    let code = world.code("alice");
     world.fault(json!({"platform": "wechat", "kind": "latency", "ms": 300, "times": 1}));
     let leaving = world.log_in_and_leave(&code).await;
     world.upstream_call_arrived(0).await;

@@ -33,7 +33,7 @@ async fn a_ready_node_has_its_settings_and_its_store(world: World) {
 async fn a_store_that_fails_is_said_and_never_taken_for_empty(world: World) {
     let login = world.logged_in("alice").await;
     let token = login["access_token"].as_str().unwrap();
-    let code = world.code("alice").await;
+    let code = world.code("alice");
     let calls = world.upstream_calls();
     world.break_store(true);
 
@@ -51,10 +51,10 @@ async fn a_store_that_fails_is_said_and_never_taken_for_empty(world: World) {
 }
 
 async fn stages_are_told_when_asked_for(world: World) {
-    assert_eq!(world.log_in(&world.code("alice").await).await.header("server-timing"), None);
+    assert_eq!(world.log_in(&world.code("alice")).await.header("server-timing"), None);
 
-    let told = WorldBuilder::new(world.door()).setting("server_timing", "true").keep_server_timing().start().await;
-    let answer = told.log_in(&told.code("alice").await).await;
+    let told = WorldBuilder::new(world.door()).setting("server_timing", "true").keep_server_timing().start();
+    let answer = told.log_in(&told.code("alice")).await;
     let stages = answer.header("server-timing").expect("asked for").to_owned();
     for stage in ["parse", "platform", "store", "sign"] {
         assert!(stages.split(',').any(|part| part.trim().starts_with(&format!("{stage};dur="))), "{stage} in {stages}");
@@ -77,7 +77,7 @@ fn a_wrong_setting_is_named_and_nothing_is_called() {
             for (name, value) in wrong {
                 builder = builder.setting(name, value);
             }
-            let world = builder.start().await;
+            let world = builder.start();
             let ready = world.get("/readyz", &[]).await;
             assert_eq!(ready.status, 503, "{door:?}");
             let text = String::from_utf8_lossy(&ready.body).into_owned();
@@ -97,7 +97,7 @@ fn a_wrong_setting_is_named_and_nothing_is_called() {
         for (name, value) in wrong {
             builder = builder.setting(name, value);
         }
-        let refused = builder.refused().await;
+        let refused = builder.refused();
         for (name, _) in wrong {
             assert!(refused.contains(name), "{name} in {refused}");
         }

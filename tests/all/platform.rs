@@ -40,7 +40,7 @@ async fn every_class_of_error_has_its_answer(world: World) {
     ];
     for (errcode, status, code) in table {
         world.fault(json!({"platform": "wechat", "kind": "errcode", "errcode": errcode, "times": 1}));
-        let answer = world.log_in(&world.code("alice").await).await;
+        let answer = world.log_in(&world.code("alice")).await;
         assert_eq!((answer.status, answer.problem().as_str()), (status, code), "{errcode}");
         let problem = answer.json();
         assert_eq!(problem["platform_code"], errcode, "{problem}");
@@ -52,9 +52,9 @@ async fn every_class_of_error_has_its_answer(world: World) {
 
 async fn an_error_number_may_be_a_text(world: World) {
     world.fault(json!({"platform": "wechat", "kind": "string_errcode", "errcode": 40029, "times": 1}));
-    assert_eq!(world.log_in(&world.code("alice").await).await.problem(), "code_invalid");
+    assert_eq!(world.log_in(&world.code("alice")).await.problem(), "code_invalid");
     world.fault(json!({"platform": "wechat", "kind": "patch", "set": {"errcode": "0"}, "times": 1}));
-    assert_eq!(world.log_in(&world.code("alice").await).await.status, 200);
+    assert_eq!(world.log_in(&world.code("alice")).await.status, 200);
 }
 
 async fn an_answer_without_openid_or_key_is_no_success(world: World) {
@@ -69,7 +69,7 @@ async fn an_answer_without_openid_or_key_is_no_success(world: World) {
         json!("ok"),
     ] {
         world.reply(&body);
-        let answer = world.log_in(&world.code("alice").await).await;
+        let answer = world.log_in(&world.code("alice")).await;
         assert_eq!((answer.status, answer.problem().as_str()), (502, "platform_error"), "{body}");
     }
     assert_eq!(world.stored("").await, 0);
@@ -87,13 +87,13 @@ async fn a_success_may_carry_what_nobody_knows(world: World) {
             body[name] = value.clone();
         }
         world.reply(&body);
-        assert_eq!(world.log_in(&world.code("alice").await).await.status, 200, "{body}");
+        assert_eq!(world.log_in(&world.code("alice")).await.status, 200, "{body}");
     }
 }
 
 async fn a_config_fault_is_not_explained_to_the_client(world: World) {
     world.fault(json!({"platform": "wechat", "kind": "errcode", "errcode": 40125, "times": 1}));
-    let answer = world.log_in(&world.code("alice").await).await;
+    let answer = world.log_in(&world.code("alice")).await;
     let text = String::from_utf8_lossy(&answer.body).into_owned();
     for hidden in ["secret", "appid", "jscode2session", "http://"] {
         assert!(!text.contains(hidden), "{hidden} in {text}");
@@ -103,7 +103,7 @@ async fn a_config_fault_is_not_explained_to_the_client(world: World) {
 async fn a_platform_that_stalls_is_given_up(world: World) {
     for kind in ["stall", "stall_body"] {
         world.fault(json!({"platform": "wechat", "kind": kind, "times": 1}));
-        let answer = world.log_in(&world.code("alice").await).await;
+        let answer = world.log_in(&world.code("alice")).await;
         assert_eq!((answer.status, answer.problem().as_str()), (504, "platform_timeout"), "{kind}");
     }
     assert_eq!(world.stored("").await, 0);
@@ -113,7 +113,7 @@ async fn a_platform_that_stalls_is_given_up(world: World) {
 async fn a_platform_that_breaks_off_is_an_error(world: World) {
     for kind in ["reset", "reset_body", "truncate", "close", "garbage"] {
         world.fault(json!({"platform": "wechat", "kind": kind, "times": 1}));
-        let answer = world.log_in(&world.code("alice").await).await;
+        let answer = world.log_in(&world.code("alice")).await;
         assert_eq!((answer.status, answer.problem().as_str()), (502, "platform_error"), "{kind}");
     }
     assert_eq!(world.stored("").await, 0);
@@ -122,7 +122,7 @@ async fn a_platform_that_breaks_off_is_an_error(world: World) {
 async fn a_platform_that_answers_nonsense_is_an_error(world: World) {
     for kind in ["non_utf8", "html", "huge", "empty"] {
         world.fault(json!({"platform": "wechat", "kind": kind, "times": 1}));
-        let answer = world.log_in(&world.code("alice").await).await;
+        let answer = world.log_in(&world.code("alice")).await;
         assert_eq!((answer.status, answer.problem().as_str()), (502, "platform_error"), "{kind}");
         assert!(answer.body.len() < 2048, "nothing of it is passed on");
     }
@@ -138,7 +138,7 @@ async fn a_platform_status_is_classified(world: World) {
         (404, "platform_error"),
     ] {
         world.fault(json!({"platform": "wechat", "kind": "http_status", "status": status, "times": 1}));
-        assert_eq!(world.log_in(&world.code("alice").await).await.problem(), code, "{status}");
+        assert_eq!(world.log_in(&world.code("alice")).await.problem(), code, "{status}");
     }
 }
 
@@ -150,7 +150,7 @@ async fn a_failed_exchange_is_not_repeated(world: World) {
     ];
     for (calls, fault) in faults.into_iter().enumerate() {
         world.fault(fault.clone());
-        let answer = world.log_in(&world.code("alice").await).await;
+        let answer = world.log_in(&world.code("alice")).await;
         assert!(answer.status >= 500, "{fault}");
         assert_eq!(world.upstream_calls(), calls + 1, "{fault}");
     }
@@ -158,7 +158,7 @@ async fn a_failed_exchange_is_not_repeated(world: World) {
 
 async fn a_platform_that_is_not_there_is_unavailable(world: World) {
     // Port 1 (tcpmux) is nobody's.
-    let world = WorldBuilder::new(world.door()).setting("wechat_base_url", "http://127.0.0.1:1").start().await;
+    let world = WorldBuilder::new(world.door()).setting("wechat_base_url", "http://127.0.0.1:1").start();
     let answer = world.log_in("some-code").await;
     assert_eq!((answer.status, answer.problem().as_str()), (503, "platform_unavailable"));
     assert!(answer.header("retry-after").is_some());

@@ -29,7 +29,7 @@ async fn a_session_shows_what_the_owner_may_see(world: World) {
 }
 
 async fn a_device_is_shown_with_its_session(world: World) {
-    let code = world.code("alice").await;
+    let code = world.code("alice");
     let body = json!({"code": code, "device": {"id": "d-1", "label": "小明的手机"}});
     let login = world.post("/api/login", &body).await.json();
 

@@ -57,7 +57,7 @@ macro_rules! behaviours {
                 #[test]
                 fn $name() {
                     use crate::support::{Door, WorldBuilder, run};
-                    run(async { super::$name(WorldBuilder::new(Door::$door).start().await).await });
+                    run(async { super::$name(WorldBuilder::new(Door::$door).start()).await });
                 }
             )*
         }
@@ -108,18 +108,16 @@ impl WorldBuilder {
         self
     }
 
-    pub(crate) async fn start(self) -> World {
-        let (world, started) = self.prepare();
-        started.unwrap_or_else(|error| panic!("the node starts: {}", chain(&error)));
-        world.expect("started")
+    pub(crate) fn start(self) -> World {
+        self.prepare().unwrap_or_else(|error| panic!("the node starts: {}", chain(&*error)))
     }
 
     /// Why the node does not start.
-    pub(crate) async fn refused(self) -> String {
-        chain(&self.prepare().1.expect_err("the node does not start"))
+    pub(crate) fn refused(self) -> String {
+        chain(&*self.prepare().err().expect("the node does not start"))
     }
 
-    fn prepare(self) -> (Option<World>, Result<(), Box<dyn std::error::Error>>) {
+    fn prepare(self) -> Result<World, Box<dyn std::error::Error>> {
         let folder = tempfile::tempdir().expect("a folder");
         let simulator = Arc::new(Simulator::start(SimConfig::default()).expect("the simulator starts"));
         let mut settings = BTreeMap::from([
@@ -134,14 +132,12 @@ impl WorldBuilder {
         settings.extend(self.settings);
         let store = Arc::new(Switched::over(durable(folder.path())));
         let setup = Setup { door: self.door, settings, keep_server_timing: self.keep_server_timing };
-        match setup.node(store.clone()) {
-            Ok(node) => (Some(World { setup, node, store, simulator, folder: Arc::new(folder), logs: logs() }), Ok(())),
-            Err(error) => (None, Err(error)),
-        }
+        let node = setup.node(store.clone())?;
+        Ok(World { setup, node, store, simulator, folder: Arc::new(folder), logs: logs() })
     }
 }
 
-fn chain(error: &Box<dyn std::error::Error>) -> String {
+fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -249,13 +245,9 @@ impl World {
         self.node.addr()
     }
 
-    pub(crate) fn app_secret(&self) -> String {
-        SAMPLE_SECRET.to_owned()
-    }
-
     /// Another node over the same store and platform.
-    pub(crate) async fn second_node(&self) -> Self {
-        let node = self.setup.node(self.store.clone()).unwrap_or_else(|error| panic!("{}", chain(&error)));
+    pub(crate) fn second_node(&self) -> Self {
+        let node = self.setup.node(self.store.clone()).unwrap_or_else(|error| panic!("{}", chain(&*error)));
         Self {
             setup: self.setup.clone(),
             node,
@@ -272,7 +264,7 @@ impl World {
         self.store.close().await.expect("the store closes");
         drop(self.store);
         let store = Arc::new(Switched::over(durable(self.folder.path())));
-        let node = self.setup.node(store.clone()).unwrap_or_else(|error| panic!("{}", chain(&error)));
+        let node = self.setup.node(store.clone()).unwrap_or_else(|error| panic!("{}", chain(&*error)));
         Self { node, store, ..self }
     }
 
@@ -300,7 +292,7 @@ impl World {
 
     /// The body of a login that succeeds.
     pub(crate) async fn logged_in(&self, user: &str) -> Value {
-        let answer = self.log_in(&self.code(user).await).await;
+        let answer = self.log_in(&self.code(user)).await;
         assert_eq!(answer.status, 200, "{answer:?}");
         answer.json()
     }
@@ -332,7 +324,7 @@ impl World {
 
     // The platform's side.
 
-    pub(crate) async fn code(&self, user: &str) -> String {
+    pub(crate) fn code(&self, user: &str) -> String {
         self.simulator.log_in(user, None).expect("a code")
     }
 
@@ -410,7 +402,7 @@ impl World {
 }
 
 /// Longer than any limit of the node.
-const HANG: Duration = Duration::from_secs(60);
+const HANG: Duration = Duration::from_mins(1);
 
 /// A store that can be made to fail, and that tells when something was written.
 struct Switched {

@@ -119,7 +119,7 @@ fn address_in(lines: &mut impl BufRead, before: &str) -> SocketAddr {
 /// other side is gone.
 pub(crate) fn request(to: SocketAddr, method: &str, path: &str, head: &str, body: &str) -> Option<(u16, Value)> {
     let mut stream = TcpStream::connect(to).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a time limit");
+    stream.set_read_timeout(Some(Duration::from_mins(1))).expect("a time limit");
     let length = body.len();
     let text = format!(
         "{method} {path} HTTP/1.1\r\nhost: {to}\r\nconnection: close\r\n{head}content-length: {length}\r\n\r\n{body}"
