@@ -108,6 +108,7 @@ async fn measure(settings: &Settings) -> anyhow::Result<Report> {
             let core = rung.target.core();
             core.log_in(&ground).await?;
             rung.fresh.push(begun.elapsed());
+            core.drained().await;
         }
     }
     for rung in &mut rungs {
@@ -217,8 +218,10 @@ impl Rung {
         let Some(wasm) = &self.wasm else { return Ok(()) };
         let begun = Instant::now();
         let target = Target::load(wasm, folder, ground).await?;
-        target.core().log_in(ground).await?;
+        let core = target.core();
+        core.log_in(ground).await?;
         self.cold.push(begun.elapsed());
+        core.drained().await;
         Ok(())
     }
 
@@ -255,6 +258,14 @@ impl Target {
 }
 
 impl Core {
+    /// Ends its instances.
+    async fn drained(&self) {
+        match self {
+            Self::Native(core) => core.drained().await,
+            Self::Component(core) => core.drained().await,
+        }
+    }
+
     /// One login with a fresh code, its answer checked.
     async fn log_in(&self, ground: &Ground) -> anyhow::Result<()> {
         let code = ground.simulator.log_in("alice", None)?;

@@ -7,6 +7,7 @@
 //! server  one accept thread, a thread per core         front   HTTP, limits, deadlines, problems
 //! node    a node: component, surroundings, server      handler what the front talks to
 //! pool    which instance takes a request               node_door, instance   the `node` door
+//! crew    what a full core passes to another
 //! wasi_http  any `wasi:http` component                 bindings, host, spin  what a guest may call
 //! engine  compiles, keeps, loads                       revision  one version of a component
 //! kv      the store     outbound  the way out          manifest, variables   spin.toml
@@ -18,6 +19,7 @@
 mod bindings;
 pub mod cli;
 pub mod command;
+mod crew;
 pub mod development;
 pub mod engine;
 pub mod front;

@@ -1,7 +1,8 @@
 //! The door for `node` components: an elastic set of instances per core.
 //!
-//! A request takes a place (waiting for one is the queue), goes into the instance the rules of
-//! [`crate::pool`] choose, and waits for its answer in its connection's task. The task may go away,
+//! A request takes a place, here or, where there is none, on another core ([`crate::crew`]); waiting
+//! for one is the queue. It goes into the instance the rules of [`crate::pool`] choose, and waits for
+//! its answer in its connection's task. The task may go away,
 //! the call stays in its instance to its end. Every [`SWEEP`] the set is looked over: an instance
 //! with a call past its deadline gets no more calls, and is dropped when the call outlives the
 //! grace time; old, spent and idle ones are replaced.
@@ -15,13 +16,14 @@ use std::{
 
 use http::{HeaderName, HeaderValue, Method, StatusCode};
 use tokio::{
-    sync::{Notify, Semaphore},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc},
     time::timeout,
 };
 use wasmtime::Store;
 
 use crate::{
     bindings::node::edgepass::node::types,
+    crew::Passed,
     handler::{Request, Response},
     host::Host,
     instance::Instance,
@@ -41,7 +43,7 @@ pub(crate) struct NodeCore {
     serving: RefCell<Vec<Rc<Instance>>>,
     /// Those that finish.
     retiring: RefCell<Vec<Rc<Instance>>>,
-    /// Instances whose task has not ended.
+    /// Tasks of instances, and the one of the inbox, that have not ended.
     running: Cell<usize>,
     ended: Notify,
 }
@@ -60,15 +62,34 @@ impl NodeCore {
         });
         core.start_instance();
         tokio::task::spawn_local(sweep_regularly(Rc::downgrade(&core)));
+        core.running.set(core.running.get() + 1);
+        tokio::task::spawn_local(core.clone().take_passed(core.revision.crew.join(core.places.clone())));
         core
     }
 
-    pub(crate) async fn answer(self: Rc<Self>, request: Request) -> Response {
+    pub(crate) async fn answer(self: Rc<Self>, mut request: Request) -> Response {
+        if let Ok(place) = self.places.clone().try_acquire_owned() {
+            return self.answer_at(place, request).await;
+        }
+        let trace_id = request.trace_id.clone();
+        match self.revision.crew.pass(request) {
+            Ok(answer) => return answer.await.unwrap_or_else(|_| Problem::InstanceLost.answer(&trace_id)),
+            Err(back) => request = back,
+        }
+        match timeout(self.revision.limits.queue_wait, self.places.clone().acquire_owned()).await {
+            Ok(Ok(place)) => self.answer_at(place, request).await,
+            _ => Problem::Overloaded.answer(&trace_id),
+        }
+    }
+
+    /// Answers on this core. The place of the first try is gone with its instance; a second try
+    /// takes another one, if there is one.
+    async fn answer_at(self: Rc<Self>, place: OwnedSemaphorePermit, request: Request) -> Response {
+        let mut place = Some(place);
         // Only a method without effect is tried again, once.
         let tries = if matches!(request.method, Method::GET | Method::HEAD) { 2 } else { 1 };
         for _ in 0..tries {
-            let Ok(Ok(place)) = timeout(self.revision.limits.queue_wait, self.places.clone().acquire_owned()).await
-            else {
+            let Some(place) = place.take().or_else(|| self.places.clone().try_acquire_owned().ok()) else {
                 return Problem::Overloaded.answer(&request.trace_id);
             };
             let Some(instance) = self.choose() else {
@@ -87,8 +108,30 @@ impl NodeCore {
         Problem::InstanceLost.answer(&request.trace_id)
     }
 
+    /// Answers what other cores have no place for, until this one leaves them.
+    async fn take_passed(self: Rc<Self>, mut inbox: mpsc::UnboundedReceiver<Passed>) {
+        while let Some(Passed { request, place, mut reply }) = inbox.recv().await {
+            let core = self.clone();
+            tokio::task::spawn_local(async move {
+                // As in a connection's task: an asker that is gone ends the waiting, not the call.
+                tokio::select! {
+                    answer = core.answer_at(place, request) => drop(reply.send(answer)),
+                    () = reply.closed() => {}
+                }
+            });
+        }
+        self.end_one();
+    }
+
+    /// Something counted in `running` has ended.
+    fn end_one(&self) {
+        self.running.set(self.running.get() - 1);
+        self.ended.notify_waiters();
+    }
+
     /// Retires every instance and waits for the last to end.
     pub(crate) async fn drained(self: Rc<Self>) {
+        self.revision.crew.leave(&self.places);
         for instance in self.serving.take() {
             instance.retire();
             self.retiring.borrow_mut().push(instance);
@@ -128,8 +171,7 @@ impl NodeCore {
             }
             core.retire(&task);
             core.retiring.borrow_mut().retain(|other| !Rc::ptr_eq(other, &task));
-            core.running.set(core.running.get() - 1);
-            core.ended.notify_waiters();
+            core.end_one();
         });
         instance
     }

@@ -14,6 +14,7 @@ use wasmtime::{
 
 use crate::{
     bindings::node::{Node, NodePre},
+    crew::Crew,
     engine::{self, Artefact, Digest, Engine, ticks_in},
     handler::Request,
     host::{Host, World},
@@ -143,6 +144,7 @@ pub(crate) struct NodeRevision {
     pub(crate) outbound: Arc<outbound::Shared>,
     pub(crate) limits: Limits,
     pub(crate) ticks: Arc<AtomicU64>,
+    pub(crate) crew: Crew,
     reads: BTreeSet<String>,
     description: Description,
 }
@@ -179,6 +181,7 @@ impl NodeRevision {
             outbound: around.outbound,
             limits: around.limits,
             ticks: engine.ticks(),
+            crew: Crew::default(),
             reads: said.reads.into_iter().collect(),
             description: Description {
                 version: said.version,

@@ -112,18 +112,18 @@ impl Settings {
     /// The limits of the instances of a core.
     #[must_use]
     pub fn pool(&self) -> pool::Limits {
-        let (in_flight, reuse) = if self.isolated { (1, 1) } else { (self.concurrency, self.max_reuse) };
-        pool::Limits {
+        let shared = pool::Limits {
             max_instances: self.max_instances,
-            in_flight,
-            max_in_flight: if self.isolated { 1 } else { in_flight.saturating_mul(4) },
+            in_flight: self.concurrency,
+            max_in_flight: self.concurrency.saturating_mul(4),
             queue_wait: self.queue_wait,
-            max_reuse: u32::try_from(reuse).unwrap_or(u32::MAX),
+            max_reuse: u32::try_from(self.max_reuse).unwrap_or(u32::MAX),
             max_age: self.max_age,
             max_memory_bytes: self.memory_limit_bytes,
             max_cpu: self.cpu_limit,
             ..pool::Limits::default()
-        }
+        };
+        if self.isolated { shared.isolated() } else { shared }
     }
 
     /// Reads `tool.edgepass`; other tools' tables are theirs. On failure: the key below the

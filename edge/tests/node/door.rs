@@ -1,6 +1,9 @@
 //! The `node` door: what a misbehaving guest can do to others, which is little.
 
-use std::time::{Duration, Instant};
+use std::{
+    num::NonZeroUsize,
+    time::{Duration, Instant},
+};
 
 use crate::{
     client::{Client, ask, request, start},
@@ -146,6 +149,32 @@ async fn a_full_node_says_so_and_recovers() {
         assert_eq!(slow.await.expect("an answer"), 200);
     }
     assert_eq!(ask(addr, "POST", "/other", "").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_full_core_passes_requests_to_another() {
+    let store = Accomplice::new();
+    let node = start(store.clone(), |config| {
+        config.cores = NonZeroUsize::new(2);
+        let limits = &mut config.surroundings.limits;
+        (limits.max_instances, limits.in_flight, limits.max_in_flight) = (1, 1, 1);
+        limits.queue_wait = Duration::from_secs(60);
+    });
+    // Connections go to the cores in turn, so the first and the third share one.
+    let mut busy = Client::connect(node.addr()).await;
+    busy.send(request("POST", "/slow", "")).await;
+    store.waiting.acquire().await.expect("open").forget();
+    let mut other = Client::connect(node.addr()).await;
+    other.send(request("GET", "/other", "")).await;
+    assert_eq!(other.answer().await.expect("an answer").status, 200);
+    let mut beside = Client::connect(node.addr()).await;
+    for _ in 0..10 {
+        beside.send(request("POST", "/other", "")).await;
+        assert_eq!(beside.answer().await.expect("an answer from the other core").status, 200);
+    }
+    store.go.add_permits(1);
+    assert_eq!(busy.answer().await.expect("an answer").status, 200);
+    assert_eq!(node.drain(Duration::from_secs(20)).await.cut, 0);
 }
 
 #[tokio::test]
