@@ -94,9 +94,22 @@ pub enum LoginError {
     /// The platform gave no session.
     #[error(transparent)]
     Platform(#[from] PlatformError),
-    /// The store did not do its part.
+    /// The store did not do its part, and the code is as good as before.
     #[error(transparent)]
     Store(#[from] StoreFault),
+    /// The store did not do its part, and the code is spent.
+    #[error("{0}")]
+    Unstored(StoreFault),
+}
+
+impl LoginError {
+    /// The same after the platform has taken the code.
+    fn spent(self) -> Self {
+        match self {
+            Self::Store(fault) => Self::Unstored(fault),
+            other => other,
+        }
+    }
 }
 
 /// The store cannot be relied on; whatever was asked is neither so nor not so.
@@ -196,7 +209,7 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
         if self.config().reusable_codes {
             let sid = random_session(&*self.random);
             let platform_session = self.exchange(app, &attempt.code, None, stages).await?;
-            return self.begin(app, sid, platform_session, attempt.device, stages).await;
+            return self.begin(app, sid, platform_session, attempt.device, stages).await.map_err(LoginError::spent);
         }
         // A spent code is found under any key that may have derived its session.
         let macs: Vec<CodeMac> = stages
@@ -213,7 +226,7 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
             return Err(LoginError::CodeUsed);
         }
         let platform_session = self.exchange(app, &attempt.code, Some(active.exchange()), stages).await?;
-        self.begin(app, active.session(), platform_session, attempt.device, stages).await
+        self.begin(app, active.session(), platform_session, attempt.device, stages).await.map_err(LoginError::spent)
     }
 
     /// Names the session in its user's list, which no answer waits for.

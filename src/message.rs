@@ -75,7 +75,6 @@ impl Head {
 
     /// [`Head::push`] for a value that need not be UTF-8.
     pub fn push_bytes(&mut self, name: &str, value: &[u8]) {
-        debug_assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-'));
         self.0.reserve(name.len() + value.len() + 3);
         self.0.extend_from_slice(name.as_bytes());
         self.0.extend_from_slice(b": ");

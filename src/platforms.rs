@@ -7,7 +7,7 @@ use std::{fmt, time::Duration};
 
 use crate::{
     config::{App, BaseUrl},
-    outbound::{Call, HttpClient, Limits, Reply, SendError},
+    outbound::{Call, HttpClient, Limits, Reply, SendError, SendErrorKind},
     secret::Secret,
 };
 
@@ -116,7 +116,13 @@ pub async fn exchange(
         Platform::Wechat => wechat::request(app, code),
     };
     call.exclusive = exclusive;
-    let Reply { status, body, .. } = http.send(call).await?;
+    let sent = match http.send(call.clone()).await {
+        // A kept connection had been closed, and nothing of the request went out on it: the code is
+        // untouched. Anything else is never sent again.
+        Err(SendError { kind: SendErrorKind::Broken, sent: false }) => http.send(call).await,
+        first => first,
+    };
+    let Reply { status, body, .. } = sent?;
     match app.platform {
         Platform::Wechat => wechat::parse(status, &body),
     }

@@ -21,17 +21,17 @@ impl Trace {
         let fresh: [u8; 24] = crate::random::bytes(random);
         let (trace, span) = fresh.split_at(16);
         let given = head.only("traceparent").ok().flatten().and_then(parse);
+        let named = head.only("x-trace-id").ok().flatten().and_then(|value| std::str::from_utf8(value).ok());
+        let named = named.filter(|id| is_trace_id(id));
         // A sender's sampled flag is passed on and never obeyed: it would let anyone fill the log.
-        let (trace_id, flags) = match given {
-            Some((id, flags)) => (id.to_owned(), flags),
-            None => (hex(trace), "00"),
+        let (trace_id, flags) = match (given, named) {
+            (Some((id, flags)), _) => (id.to_owned(), flags),
+            // One name for one trace, where the one given can be both.
+            (None, Some(id)) if is_id(id, 32) => (id.to_owned(), "00"),
+            (None, _) => (hex(trace), "00"),
         };
         let parent = format!("00-{trace_id}-{}-{flags}", hex(span));
-        let named = head.only("x-trace-id").ok().flatten().and_then(|value| std::str::from_utf8(value).ok());
-        let id = match named {
-            Some(id) if is_trace_id(id) => id.to_owned(),
-            _ => trace_id,
-        };
+        let id = named.map_or(trace_id, ToOwned::to_owned);
         Self { id, parent }
     }
 
@@ -68,9 +68,13 @@ fn parse(value: &[u8]) -> Option<(&str, &str)> {
     }
     let mut fields = core.split('-').skip(1);
     let (trace, span, flags) = (fields.next()?, fields.next()?, fields.next()?);
-    let id = |text: &str, length| text.len() == length && is_hex(text) && text.bytes().any(|b| b != b'0');
-    let known = fields.next().is_none() && id(trace, 32) && id(span, 16) && flags.len() == 2 && is_hex(flags);
+    let known = fields.next().is_none() && is_id(trace, 32) && is_id(span, 16) && flags.len() == 2 && is_hex(flags);
     known.then_some((trace, flags))
+}
+
+/// Lower-case hex of this length, not all zero.
+fn is_id(text: &str, length: usize) -> bool {
+    text.len() == length && is_hex(text) && text.bytes().any(|b| b != b'0')
 }
 
 fn is_hex(text: &str) -> bool {

@@ -7,17 +7,17 @@ cd "$(dirname "$0")/.."
 command -v hey >/dev/null || { echo "load: needs hey (Debian: apt-get install hey)" >&2; exit 1; }
 state=$(mktemp -d)
 log=$state/serve.log
+mkfifo "$log"
 target/release/edgepass serve --listen 127.0.0.1:0 --sim 127.0.0.1:0 --reusable-codes --state-dir "$state" >"$log" 2>"$state/err" &
 node=$!
 trap 'kill "$node" 2>/dev/null || true; wait "$node" 2>/dev/null || true; rm -rf "$state"' EXIT
 
-# The address is the first line; it is there once the node accepts.
-for _ in $(seq 300); do
-    grep -q '^listening on ' "$log" && break
-    kill -0 "$node" 2>/dev/null || { cat "$state/err" >&2; exit 1; }
-    sleep 0.1
-done
-address=$(sed -n 's/^listening on //p' "$log")
+# The address is the first line, written once the node accepts; a node that does not start ends the
+# pipe. The rest is taken out of the way, or the node would wait for a reader.
+exec 3<"$log"
+read -r line <&3 || { cat "$state/err" >&2; exit 1; }
+cat <&3 >/dev/null &
+address=${line#listening on }
 
 report=$(hey -n 10000 -c 200 -m POST -d '{"code":"0a1b2c3d"}' "$address/api/login")
 echo "$report" | sed -n '/^Summary/,/^  Requests/p;/^Latency/,/^$/p;/^Status code/,$p'

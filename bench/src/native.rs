@@ -23,6 +23,7 @@ use edgepass_edge::{
     kv::{self, SharedBackend},
     outbound,
 };
+use tokio_util::task::TaskTracker;
 
 /// The core as a handler of the edge: one [`Service`] per core thread.
 pub struct Native {
@@ -32,7 +33,11 @@ pub struct Native {
 }
 
 /// The part on one core.
-pub struct NativeCore(Rc<Service<NativeHost>>);
+pub struct NativeCore {
+    service: Rc<Service<NativeHost>>,
+    /// Requests and the work after them.
+    tasks: TaskTracker,
+}
 
 /// The edge's store and client as the core's ports.
 #[derive(Clone)]
@@ -42,6 +47,7 @@ struct Parts {
     store: NativeStore,
     http: NativeHttp,
     started: Instant,
+    tasks: TaskTracker,
 }
 
 /// [`kv::Backend`] as the core's store.
@@ -71,21 +77,31 @@ impl NativeCore {
     /// One core's service. Requests spawn on the current `LocalSet`.
     #[must_use]
     pub fn new(settings: &[(String, String)], store: SharedBackend, outbound: Arc<outbound::Shared>) -> Self {
+        let tasks = TaskTracker::new();
         let parts = Parts {
             store: NativeStore(store),
             http: NativeHttp(outbound::Client::new(outbound)),
             started: Instant::now(),
+            tasks: tasks.clone(),
         };
-        Self(Rc::new(Service::new(NativeHost(Rc::new(parts)), settings)))
+        Self { service: Rc::new(Service::new(NativeHost(Rc::new(parts)), settings)), tasks }
     }
 }
 
 impl CoreHandler for NativeCore {
     fn handle(&self, request: Request) -> impl Future<Output = Response> + 'static {
-        let service = self.0.clone();
+        let service = self.service.clone();
         // A task of its own: a client that leaves drops this future, and the login goes on.
-        let answer = tokio::task::spawn_local(async move { service.handle(flat(&request)).await });
+        let answer = self.tasks.spawn_local(async move { service.handle(flat(&request)).await });
         async move { http(answer.await.unwrap_or_else(|_| message::Response { status: 500, ..Default::default() })) }
+    }
+
+    fn drained(&self) -> impl Future<Output = ()> + 'static {
+        let tasks = self.tasks.clone();
+        async move {
+            tasks.close();
+            tasks.wait().await;
+        }
     }
 }
 
@@ -145,7 +161,7 @@ impl Host for NativeHost {
     }
 
     fn later(&self, work: impl Future<Output = ()> + 'static) {
-        tokio::task::spawn_local(async {
+        self.0.tasks.spawn_local(async {
             tokio::task::yield_now().await;
             work.await;
         });

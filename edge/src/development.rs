@@ -72,19 +72,21 @@ pub fn key(state_dir: &Path, name: &str) -> Result<String, Error> {
     let path = folder.join(name);
     let fault = |source| Error::KeyFile { path: path.clone(), source };
     fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(fault)?;
-    let made = match fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
-        Ok(mut file) => {
-            let key = random_key()?;
-            file.write_all(key.as_bytes()).and_then(|()| file.sync_all()).map_err(fault)?;
-            Some(key)
+    if !path.exists() {
+        // Appears whole or not at all, and the first to make it wins.
+        let temporary = folder.join(format!("{name}.{}.tmp", std::process::id()));
+        let key = random_key()?;
+        let written = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary);
+        written.and_then(|mut file| file.write_all(key.as_bytes()).and_then(|()| file.sync_all())).map_err(fault)?;
+        let linked = fs::hard_link(&temporary, &path);
+        fs::remove_file(&temporary).map_err(fault)?;
+        if let Err(error) = linked
+            && error.kind() != io::ErrorKind::AlreadyExists
+        {
+            return Err(fault(error));
         }
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
-        Err(error) => return Err(fault(error)),
-    };
-    match made {
-        Some(key) => Ok(key),
-        None => fs::read_to_string(&path).map(|key| key.trim().to_owned()).map_err(fault),
     }
+    fs::read_to_string(&path).map(|key| key.trim().to_owned()).map_err(fault)
 }
 
 /// 32 random bytes in base64url, as `master_key` and `subject_key` take them.

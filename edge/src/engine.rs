@@ -10,7 +10,7 @@ use std::{
     hash::{Hash, Hasher},
     io::{self, Write as _},
     num::NonZeroUsize,
-    os::unix::fs::{DirBuilderExt, PermissionsExt},
+    os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -284,6 +284,14 @@ impl Cache {
     fn open(folder: &Path) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
+        // Root may do that to anybody's folder, and its owner could put code into it.
+        let own = folder.join(format!("{}.tmp", std::process::id()));
+        let uid = fs::File::create(&own)?.metadata()?.uid();
+        fs::remove_file(&own)?;
+        let held = fs::symlink_metadata(folder)?;
+        if !held.is_dir() || held.uid() != uid {
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the folder is another user's, or a link"));
+        }
         Ok(Self { folder: folder.to_owned() })
     }
 

@@ -34,7 +34,8 @@ use crate::{
 pub struct Limits {
     /// Longest request body, in bytes; longer is 413.
     pub max_body_bytes: usize,
-    /// Longest request head, in bytes; longer is 431. At least 8192.
+    /// Longest request head that is waited for, in bytes; longer is 431, unless it came in one piece
+    /// with its end. At least 8192.
     pub max_head_bytes: usize,
     /// Most header fields; more is 431.
     pub max_headers: usize,
@@ -55,7 +56,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            max_body_bytes: 1 << 20,
+            max_body_bytes: 128 << 10,
             max_head_bytes: 32 * 1024,
             max_headers: 100,
             head_time: Duration::from_secs(10),
@@ -81,6 +82,8 @@ impl<C: CoreHandler> Front<C> {
         // Heads are timed by `Pace`.
         http.timer(TokioTimer::new())
             .header_read_timeout(None)
+            // A client that has said all may still listen; one that is gone is noticed when written to.
+            .half_close(true)
             .max_buf_size(limits.max_head_bytes.max(8192))
             .max_headers(limits.max_headers);
         Self { handler, limits, ids, http }
@@ -115,7 +118,10 @@ impl<C: CoreHandler> Front<C> {
             () = pace.expired() => return,
             () = drain => {
                 connection.as_mut().graceful_shutdown();
-                connection.await
+                tokio::select! {
+                    ended = connection => ended,
+                    () = pace.expired() => return,
+                }
             }
         };
         if let Err(error) = ended {
@@ -149,8 +155,18 @@ impl<C: CoreHandler> Front<C> {
         let (parts, body) = message.into_parts();
         let target = target(&parts.uri)?;
         let mut headers = parts.headers;
-        if headers.get_all(header::HOST).iter().count() != 1 {
-            return Err(Problem::BadRequest("a request has one Host field"));
+        let mut hosts = headers.get_all(header::HOST).iter();
+        match (hosts.next(), hosts.next()) {
+            (Some(host), None) if http::uri::Authority::try_from(host.as_bytes()).is_ok() => {}
+            _ => return Err(Problem::BadRequest("a request has one Host field, and it is an authority")),
+        }
+        // What hyper reads as chunked may say more than that; whoever reads it otherwise disagrees
+        // about where the request ends.
+        let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+        match (codings.next(), codings.next()) {
+            (None, _) => {}
+            (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => {}
+            _ => return Err(Problem::BadRequest("a body is sent whole or chunked")),
         }
         let body = self.read_body(body).await?;
         strip(&mut headers);
@@ -215,7 +231,7 @@ async fn collect(mut body: Incoming, max: usize) -> Result<Bytes, Problem> {
         if length > max.saturating_add(MAX_DISCARDED_BYTES) {
             return Err(Problem::PayloadTooLarge);
         }
-        if length == declared && whole.is_empty() && length <= max {
+        if length == declared && length > 0 && whole.is_empty() && length <= max {
             return Ok(data);
         }
         if length <= max {
@@ -256,14 +272,24 @@ fn strip(headers: &mut HeaderMap) {
 }
 
 /// The client's own id when it is well formed: `x-trace-id`, else the trace of a `traceparent`
-/// (W3C Trace Context); else one made here.
+/// (W3C Trace Context §3.2, version 00); else 32 hexadecimal digits made here, which are both.
 fn trace_id(headers: &HeaderMap, id: u64) -> String {
-    let own = headers.get(X_TRACE_ID).and_then(|value| value.to_str().ok()).filter(|id| is_trace_id(id));
-    let parent = || headers.get("traceparent")?.to_str().ok()?.split('-').nth(1).filter(|id| is_w3c_trace_id(id));
+    let only = |name: &str| {
+        let mut values = headers.get_all(name).iter();
+        values.next().filter(|_| values.next().is_none())?.to_str().ok()
+    };
+    let own = only(X_TRACE_ID.as_str()).filter(|id| is_trace_id(id));
+    let parent = || {
+        let fields: Vec<&str> = only("traceparent")?.split('-').collect();
+        let ["00", trace, span, flags] = fields[..] else { return None };
+        (is_hex_id(trace, 32) && is_hex_id(span, 16) && flags.len() == 2 && is_hex(flags)).then_some(trace)
+    };
     own.or_else(parent).map_or_else(
         || {
-            let random = getrandom::u64().unwrap_or_default();
-            format!("{random:016x}{id:016x}")
+            // The number keeps them apart should the system have no random bytes.
+            let mut bytes = u128::from(id).to_be_bytes();
+            let _ = getrandom::fill(&mut bytes);
+            format!("{:032x}", u128::from_be_bytes(bytes))
         },
         str::to_owned,
     )
@@ -273,8 +299,13 @@ fn is_trace_id(id: &str) -> bool {
     (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
 }
 
-fn is_w3c_trace_id(id: &str) -> bool {
-    id.len() == 32 && id.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) && id.bytes().any(|b| b != b'0')
+/// Lower-case hex of this length, not all zero.
+fn is_hex_id(id: &str, length: usize) -> bool {
+    id.len() == length && is_hex(id) && id.bytes().any(|byte| byte != b'0')
+}
+
+fn is_hex(text: &str) -> bool {
+    text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 const X_TRACE_ID: HeaderName = HeaderName::from_static("x-trace-id");
@@ -329,9 +360,19 @@ mod tests {
                 &headers(&[("x-trace-id", bad), ("traceparent", "00-00000000000000000000000000000000-1-1")]),
                 5,
             );
-            assert_eq!(made.len(), 32);
-            assert!(made.ends_with("0000000000000005"));
+            assert!(is_hex_id(&made, 32), "{made}");
         }
+        for bad in [
+            "zz-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-x",
+        ] {
+            assert_ne!(trace_id(&headers(&[("traceparent", bad)]), 5), "4bf92f3577b34da6a3ce929d0e0e4736", "{bad}");
+        }
+        let twice = trace_id(&headers(&[("x-trace-id", "aaa"), ("x-trace-id", "bbb")]), 5);
+        assert!(is_hex_id(&twice, 32), "which of two is meant is unknown: {twice}");
     }
 
     #[test]

@@ -142,6 +142,11 @@ impl Instance {
         self.calls.borrow().iter().map(|(_, deadline)| *deadline).min()
     }
 
+    /// The latest deadline of the calls under way.
+    pub(crate) fn last_deadline(&self) -> Option<Instant> {
+        self.calls.borrow().iter().map(|(_, deadline)| *deadline).max()
+    }
+
     /// Runs the instance to its end: retired and done, killed, or trapped.
     ///
     /// # Errors

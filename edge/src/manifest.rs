@@ -174,8 +174,14 @@ fn syntax(text: &str, error: &toml::de::Error) -> Error {
     Error::Syntax {
         line: line + 1,
         table: header.map_or_else(|| "the top level".into(), |header| header.trim().into()),
-        message: error.message().into(),
+        message: without_value(error.message()),
     }
+}
+
+/// What was expected, where the words before it would quote what was found: that may be a secret
+/// in the wrong place.
+fn without_value(message: &str) -> String {
+    message.split_once(", expected ").map_or_else(|| message.to_owned(), |(_, expected)| format!("expected {expected}"))
 }
 
 #[cfg(test)]

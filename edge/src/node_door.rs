@@ -165,13 +165,10 @@ impl NodeCore {
         self.running.set(self.running.get() + 1);
         let (core, task, pre) = (self.clone(), instance.clone(), revision.pre.clone());
         tokio::task::spawn_local(async move {
-            let ended = task.run(store, pre, inbox).await;
-            if let Err(error) = ended {
+            let _running = Ending { core, instance: task.clone() };
+            if let Err(error) = task.run(store, pre, inbox).await {
                 tracing::error!(error = %format_args!("{error:#}"), "instance lost");
             }
-            core.retire(&task);
-            core.retiring.borrow_mut().retain(|other| !Rc::ptr_eq(other, &task));
-            core.end_one();
         });
         instance
     }
@@ -200,7 +197,8 @@ impl NodeCore {
             }
         }
         for instance in &*self.retiring.borrow() {
-            let until = instance.next_deadline().or(instance.idle_since());
+            // Its last call may have its whole time: the neighbours of a late one are not late.
+            let until = instance.last_deadline().or(instance.idle_since());
             if until.is_some_and(|until| now >= until + limits.grace) {
                 instance.kill();
             }
@@ -220,6 +218,20 @@ impl NodeCore {
                 .unwrap_or(u32::MAX),
             shadow: false,
         }
+    }
+}
+
+/// An instance's task, out of the books when it ends, however it ends.
+struct Ending {
+    core: Rc<NodeCore>,
+    instance: Rc<Instance>,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.core.retire(&self.instance);
+        self.core.retiring.borrow_mut().retain(|other| !Rc::ptr_eq(other, &self.instance));
+        self.core.end_one();
     }
 }
 
@@ -251,7 +263,7 @@ async fn sweep_regularly(core: Weak<NodeCore>) {
 const SWEEP: Duration = Duration::from_millis(100);
 
 /// An answer of the guest as HTTP; `None` when its status is none a final answer can have. Lines
-/// that are no header field are left out, as are those that name the connection.
+/// that are no header field are left out.
 fn unwire(response: types::Response) -> Option<Response> {
     let status = StatusCode::from_u16(response.status).ok().filter(|status| status.as_u16() >= 200)?;
     let mut answer = http::Response::new(response.body.into());

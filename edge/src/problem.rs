@@ -37,7 +37,10 @@ impl Problem {
             "detail": detail,
             "code": code,
             "trace_id": trace_id,
-            "retryable": status == StatusCode::SERVICE_UNAVAILABLE || status == StatusCode::REQUEST_TIMEOUT,
+            "retryable": matches!(
+                status,
+                StatusCode::REQUEST_TIMEOUT | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
+            ),
         });
         let mut answer = http::Response::new(Bytes::from(body.to_string()));
         *answer.status_mut() = status;

@@ -179,7 +179,11 @@ async fn accept(
                 let fewest = connections.iter().zip(cores).min_by_key(|(count, _)| count.load(Relaxed));
                 if let Some((count, core)) = fewest {
                     count.fetch_add(1, Relaxed);
-                    drop(core.send((stream, client, place)));
+                    if core.send((stream, client, place)).is_err() {
+                        // Its thread is gone; so counted, it is never again the one with the fewest.
+                        count.store(usize::MAX / 2, Relaxed);
+                        tracing::error!("a core is gone; its connections go to the others");
+                    }
                 }
             }
             // Of one connection only; the listener is well.

@@ -14,7 +14,7 @@ use http::{HeaderName, HeaderValue, Method};
 use http_body_util::{BodyExt, Full, Limited};
 use tokio::{
     io::AsyncWrite,
-    sync::{Semaphore, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{Sleep, sleep_until, timeout},
 };
 use wasmtime::{
@@ -131,13 +131,13 @@ impl HttpCore {
             let tries = if matches!(request.method, Method::GET | Method::HEAD) { 2 } else { 1 };
             let mut problem = Problem::InstanceLost;
             for _ in 0..tries {
-                let Ok(Ok(_place)) = timeout(queue_wait, places.acquire()).await else {
+                let Ok(Ok(place)) = timeout(queue_wait, places.clone().acquire_owned()).await else {
                     return Problem::Overloaded.answer(&request.trace_id);
                 };
                 let Some(message) = message(&request) else {
                     return Problem::BadRequest("the Host header is no authority").answer(&request.trace_id);
                 };
-                match handler.handle(request.deadline, message).await {
+                match handler.handle(Ticket { deadline: request.deadline, place }, message).await {
                     Ok(response) => match whole(response).await {
                         Some(response) => return response,
                         None => problem = Problem::InstanceLost,
@@ -163,7 +163,7 @@ impl HttpCore {
 }
 
 fn classify(error: &wasmtime::Error) -> Problem {
-    if error.is::<InstantiationError<Instant>>() {
+    if error.is::<InstantiationError<Ticket>>() {
         tracing::error!(error = %format_args!("{error:#}"), "no instance");
         Problem::Overloaded
     } else if error.is::<ExpirationError>() {
@@ -297,6 +297,13 @@ impl WorkerExpiration for Expiration {
     }
 }
 
+/// What goes with a request: its place is held until its guest has answered, also when the client
+/// has gone, or the queue behind the instances would have no end.
+struct Ticket {
+    deadline: Instant,
+    place: OwnedSemaphorePermit,
+}
+
 struct Worker {
     limits: Limits,
     meter: Arc<Meter>,
@@ -308,7 +315,7 @@ struct Worker {
 
 impl WorkerState for Worker {
     type StoreData = HttpHost;
-    type RequestData = Instant;
+    type RequestData = Ticket;
 
     fn should_accept_request(&self, under_way: usize, total: usize) -> ShouldAccept {
         let spent = total >= self.reuse as usize
@@ -326,11 +333,14 @@ impl WorkerState for Worker {
     fn on_request_start(
         &self,
         _: StoreContextMut<'_, HttpHost>,
-        deadline: Instant,
+        Ticket { deadline, place }: Ticket,
         _: GuestTaskId,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + Sync>> {
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = deadline;
-        Box::pin(sleep_until(deadline.into()))
+        Box::pin(async move {
+            let _place = place;
+            sleep_until(deadline.into()).await;
+        })
     }
 
     fn drop(&self, store: Store<HttpHost>, result: wasmtime::Result<()>) {
@@ -441,7 +451,14 @@ impl Lines {
 
     fn end(&mut self) {
         if !self.begun.is_empty() {
-            tracing::info!(target: crate::log::COMPONENT, "{}", one_line(&String::from_utf8_lossy(&self.begun)));
+            let line = one_line(&String::from_utf8_lossy(&self.begun)).to_string();
+            // A stream has no levels; a component that writes JSON may say one.
+            match ["error", "warn", "debug"].into_iter().find(|level| line.contains(&format!(r#""level":"{level}""#))) {
+                Some("error") => tracing::error!(target: crate::log::COMPONENT, "{line}"),
+                Some("warn") => tracing::warn!(target: crate::log::COMPONENT, "{line}"),
+                Some("debug") => tracing::debug!(target: crate::log::COMPONENT, "{line}"),
+                _ => tracing::info!(target: crate::log::COMPONENT, "{line}"),
+            }
             self.begun.clear();
         }
     }

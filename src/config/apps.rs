@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap, time::Duration};
 
 use serde::Deserialize;
 
-use super::{App, AppTag, BaseUrl, Reader, value};
+use super::{App, AppTag, BaseUrl, Reader, SETTINGS, value};
 use crate::{json, platforms::Platform, secret::Secret};
 
 /// What an app has that does not say otherwise.
@@ -44,6 +44,10 @@ pub fn referenced(settings: &[(String, String)]) -> Vec<String> {
 pub(super) fn read(reader: &mut Reader<'_>, defaults: &Defaults) -> BTreeMap<String, App> {
     let mut apps = BTreeMap::new();
     let problems_before = reader.problems.len();
+    // Hosts fill it into their allow-list, where nothing is not the default.
+    if reader.settings.iter().any(|(name, value)| name == "wechat_base_url" && value.is_empty()) {
+        reader.problem("wechat_base_url", "empty; leave it out for the default");
+    }
     let wechat_base = reader.or("wechat_base_url", Platform::Wechat.base(), BaseUrl::parse);
     if let Some(app) = short_form(reader, &wechat_base, defaults) {
         apps.insert(app.id.clone(), app);
@@ -103,6 +107,10 @@ impl Entry<'_> {
         let platform = Platform::named(&self.platform).ok_or("platform: not a platform")?;
         let secret = match (self.secret, &self.secret_variable) {
             (Some(secret), None) => Secret::new(secret),
+            // The key of all tokens is nothing to send to a platform.
+            (None, Some(name)) if SETTINGS.contains(&name.as_str()) && !name.ends_with("_secret") => {
+                return Err("secret_variable: names a setting that is no app's secret".to_owned());
+            }
             (None, Some(name)) => {
                 let text = reader.get(name).ok_or("the variable named by secret_variable is not set")?;
                 Secret::new(text.to_owned())

@@ -38,9 +38,11 @@ use crate::{
     host::{Host, Level},
     message::{Head, Request, Response},
     outbound::{Call, HttpClient, Reply, SendError, SendErrorKind},
+    problem::{Code, Problem},
     random::Random,
     routes::{MAX_BODY_BYTES, READS},
     store::{Change, Store, StoreError},
+    trace::Trace,
 };
 
 struct Door;
@@ -55,18 +57,22 @@ impl Guest for Door {
 
 async fn answer(request: types::Request) -> Response {
     let Ok(service) = instance().await else {
-        return bare(503);
+        return refusal(Code::Config, "The settings could not be read.");
     };
     match incoming(request).await {
         Ok(request) => service.handle(request).await,
         // The client broke off in the middle of its body, so hardly anyone is there to read this.
-        Err(_) => bare(400),
+        Err(_) => refusal(Code::BadRequest, "The body ended in the middle."),
     }
 }
 
 /// An answer for what goes wrong before the core is asked.
-fn bare(status: u16) -> Response {
-    Response { status, ..Response::default() }
+fn refusal(code: Code, detail: &'static str) -> Response {
+    let trace = Trace::of(&Head::new(), SpinHost::default().random());
+    let mut response = Problem::new(code, detail).response(&trace.id);
+    response.head.push("cache-control", "no-store");
+    response.head.push("x-trace-id", &trace.id);
+    response
 }
 
 /// What is kept between requests: settings and keys, nothing of any user. Made at the first
@@ -74,7 +80,7 @@ fn bare(status: u16) -> Response {
 /// is what must not be done here.
 ///
 /// # Errors
-/// When the provider of the variables fails. That passes, so it is not remembered: taking it for
+/// When the provider of the variables fails. That may pass, so it is not remembered: taking it for
 /// "not set" would run the service with a default in place of its issuer.
 async fn instance() -> Result<Rc<Service<SpinHost>>, variables::Error> {
     thread_local! {
@@ -100,7 +106,8 @@ async fn settings(
 ) -> Result<Vec<(String, String)>, variables::Error> {
     let values = names.into_iter().map(Into::into).map(async |name: String| match variables::get(&name).await {
         Ok(value) => Ok(Some((name, value))),
-        Err(variables::Error::Undefined(_)) => Ok(None),
+        // A name of `apps` that cannot be a variable's is a problem the core names.
+        Err(variables::Error::Undefined(_) | variables::Error::InvalidName(_)) => Ok(None),
         Err(error) => Err(error),
     });
     Ok(future::try_join_all(values).await?.into_iter().flatten().collect())

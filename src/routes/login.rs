@@ -126,6 +126,10 @@ impl From<LoginError> for Problem {
             LoginError::Blocked => Self::new(Code::UserBlocked, "The user was blocked.").because("user.blocked"),
             LoginError::Platform(error) => error.into(),
             LoginError::Store(fault) => fault.into(),
+            LoginError::Unstored(fault) => {
+                let detail = "The session could not be kept; get a new code and try again.";
+                Self::new(Code::StoreUnavailable, detail).because(fault.to_string())
+            }
         }
     }
 }

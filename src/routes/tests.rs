@@ -1,6 +1,6 @@
 //! The routes over a store in memory, a platform that answers from a script and a standing clock.
 
-use std::{pin::pin, task::Poll, time::Duration};
+use std::{cell::Cell, pin::pin, task::Poll, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -332,11 +332,28 @@ fn what_is_no_answer_is_told_apart() {
         (SendErrorKind::Denied, "config", 500),
     ] {
         let world = World::new();
-        let response = world.answering(move |_| Err(SendError { kind, sent: false })).log_in("alice-1");
+        let response = world.answering(move |_| Err(SendError { kind, sent: true })).log_in("alice-1");
         assert_eq!(problem(&response), failing(code, status), "{kind}");
         assert_eq!(world.calls(), 1, "nothing is sent again");
         assert!(world.host.store.keys().is_empty());
     }
+}
+
+#[test]
+fn a_kept_connection_that_was_closed_costs_no_login() {
+    let world = World::new();
+    let broken = Cell::new(true);
+    let response = world
+        .answering(move |_| match broken.replace(false) {
+            true => Err(SendError { kind: SendErrorKind::Broken, sent: false }),
+            false => Ok(reply(200, r#"{"openid":"o-1","session_key":"a2V5"}"#)),
+        })
+        .log_in("alice-1");
+    assert_eq!((response.status, world.calls()), (200, 2));
+    // Once more, and no more than that.
+    let world = World::new();
+    let response = world.answering(|_| Err(SendError { kind: SendErrorKind::Broken, sent: false })).log_in("alice-1");
+    assert_eq!((problem(&response), world.calls()), (failing("platform_error", 502), 2));
 }
 
 #[test]

@@ -55,7 +55,6 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
         None => None,
     };
     if development.reusable_codes {
-        development::require_loopback("--reusable-codes", serve.listen)?;
         arguments.push("reusable_codes=true".into());
     }
     // Said by the user, so said last: the last of one name counts.
@@ -63,9 +62,11 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
 
     let manifest = Manifest::read(&serve.manifest)?;
     let variables = Sources::of_process(&arguments)?.resolve(&manifest)?;
-    if development.reusable_codes {
+    // Decided on the value, however it was given.
+    if !matches!(variables.component.get("reusable_codes"), None | Some("" | "false")) {
+        development::require_loopback("reusable_codes", serve.listen)?;
         let platform = variables.component.get("wechat_base_url").unwrap_or_default();
-        development::require_loopback_url("--reusable-codes", platform)?;
+        development::require_loopback_url("reusable_codes", platform)?;
     }
 
     let path = serve.component.as_deref().unwrap_or_else(|| manifest.component.artefact());

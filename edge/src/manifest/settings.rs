@@ -19,7 +19,7 @@ pub struct Settings {
     pub node: Option<PathBuf>,
     /// Core threads. Default: one per CPU the process may use.
     pub cores: Option<NonZeroUsize>,
-    /// Longest request body; longer is 413. Default: 1 MiB.
+    /// Longest request body; longer is 413. Default: 128 KiB, twice what any route reads.
     pub max_body_bytes: usize,
     /// Connections at once, all cores together; above it none is accepted. Default: 10,000.
     pub max_connections: usize,
@@ -50,7 +50,7 @@ pub struct Settings {
     /// Requests an instance is given at once while another has room. Default: 8; four times as many
     /// when none has.
     pub concurrency: usize,
-    /// Requests until an instance is replaced, give or take a tenth. Default: 10,000.
+    /// Requests until an instance is replaced, or, each by its own draw, from three quarters of this on. Default: 10,000.
     pub max_reuse: u64,
     /// Age at which an instance is replaced. Default: 1 h.
     #[serde(deserialize_with = "duration")]
@@ -72,7 +72,7 @@ impl Default for Settings {
         Self {
             node: None,
             cores: None,
-            max_body_bytes: 1024 * 1024,
+            max_body_bytes: 128 * 1024,
             max_connections: 10_000,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(10),
@@ -130,8 +130,8 @@ impl Settings {
     /// component, and what is wrong.
     pub(super) fn read(mut tool: Table, folder: &Path) -> Result<Self, (String, String)> {
         let Some(table) = tool.remove("edgepass") else { return Ok(Self::default()) };
-        let mut settings =
-            Self::deserialize(table).map_err(|error| ("tool.edgepass".into(), error.message().to_owned()))?;
+        let mut settings = Self::deserialize(table)
+            .map_err(|error| ("tool.edgepass".into(), super::without_value(error.message())))?;
         settings.node = settings.node.map(|path| folder.join(path));
         settings.ca_roots = settings.ca_roots.map(|path| folder.join(path));
         let counts = [
@@ -153,6 +153,8 @@ impl Settings {
 /// A duration of at least a millisecond: none of the settings means anything at zero.
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
-    let duration = humantime::parse_duration(&text).ok().filter(|duration| *duration >= Duration::from_millis(1));
-    duration.ok_or_else(|| D::Error::custom(format!("`{text}` is not a duration such as \"250ms\", \"30s\" or \"1h\"")))
+    // The upper end keeps every instant that is reckoned with it representable.
+    let sensible = Duration::from_millis(1)..=Duration::from_hours(24 * 365);
+    let duration = humantime::parse_duration(&text).ok().filter(|duration| sensible.contains(duration));
+    duration.ok_or_else(|| D::Error::custom(format!("`{text}` is not a duration from \"1ms\" to \"365d\"")))
 }

@@ -54,13 +54,15 @@ impl Client {
         *request.headers_mut() = flat::fields(&head);
         request.headers_mut().insert(header::HOST, upstream.host_field.clone());
 
-        let _held = match exclusive {
+        let mut held = match exclusive {
             Some(key) => Some(self.shared.exclusive.hold(key).ok_or(Kind::Duplicate.unsent())?),
             None => None,
         };
         let mut lease = upstream.lease(&self.shared, later(start, limits.connect).min(total)).await?;
         let by = later(Instant::now(), limits.first_byte).min(total);
-        let response = lease.exchange(request, by).await?;
+        let mut sent = |sent| held.iter_mut().for_each(|held| held.sent = sent);
+        sent(true);
+        let response = lease.exchange(request, by).await.inspect_err(|failure| sent(failure.sent))?;
         let reply = timeout_at(total, collect(response, lease, limits));
         reply.await.unwrap_or(Err(Kind::Timeout.sent()))
     }

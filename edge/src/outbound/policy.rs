@@ -13,10 +13,10 @@ pub struct Policy(Vec<Entry>);
 
 /// An entry that is not `scheme://host[:port]`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("allowed_outbound_hosts: `{entry}` {problem}")]
+#[error("allowed_outbound_hosts: entry {number}, its templates filled in, {problem}")]
 pub struct PolicyError {
-    /// The entry, without a password.
-    entry: String,
+    /// Which entry, from 1. Not its text: a template may have put a secret into it.
+    number: usize,
     problem: &'static str,
 }
 
@@ -44,9 +44,11 @@ impl Policy {
     /// # Errors
     /// [`PolicyError`] for the first entry that is none.
     pub fn parse<S: AsRef<str>>(entries: &[S]) -> Result<Self, PolicyError> {
-        let used = entries.iter().map(|entry| entry.as_ref().trim());
-        let used = used.filter(|entry| !matches!(*entry, "" | "http://" | "https://"));
-        used.map(Entry::parse).collect::<Result<_, _>>().map(Self)
+        let numbered = (1..).zip(entries.iter().map(|entry| entry.as_ref().trim()));
+        let used = numbered.filter(|(_, entry)| !matches!(*entry, "" | "http://" | "https://"));
+        used.map(|(number, entry)| Entry::parse(entry).map_err(|problem| PolicyError { number, problem }))
+            .collect::<Result<_, _>>()
+            .map(Self)
     }
 
     /// Whether a request to this destination may be made. `host` is in lower case, an IPv6 address
@@ -84,14 +86,7 @@ impl Policy {
 }
 
 impl Entry {
-    fn parse(entry: &str) -> Result<Self, PolicyError> {
-        Self::parse_parts(entry).map_err(|problem| {
-            let entry = entry.rsplit_once('@').map_or(entry, |(_, rest)| rest);
-            PolicyError { entry: entry.into(), problem }
-        })
-    }
-
-    fn parse_parts(entry: &str) -> Result<Self, &'static str> {
+    fn parse(entry: &str) -> Result<Self, &'static str> {
         let (scheme, rest) = entry.split_once("://").ok_or("has no scheme: write scheme://host[:port]")?;
         if scheme != "*" && (scheme.is_empty() || !scheme.bytes().all(|b| b.is_ascii_alphabetic())) {
             return Err("has a scheme that is neither letters nor `*`");

@@ -23,6 +23,15 @@ fn development_switches_are_refused_off_loopback() {
         &["--sim", "0.0.0.0:0"],
         &["--reusable-codes", "--listen", "0.0.0.0:0"],
         &["--reusable-codes"],
+        &["--variable", "reusable_codes=true"],
+        &[
+            "--variable",
+            "reusable_codes=true",
+            "--variable",
+            "wechat_base_url=http://127.0.0.1:1",
+            "--listen",
+            "0.0.0.0:0",
+        ],
         &["--reusable-codes", "--variable", "wechat_base_url=http://localhost:3001"],
         &["--reusable-codes", "--variable", "wechat_base_url=http://127.0.0.1.example"],
     ] {

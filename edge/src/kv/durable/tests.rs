@@ -192,7 +192,17 @@ async fn fill_the_disk() {
     assert_eq!(failure, Failure::Unavailable);
     assert!(acknowledged > 100);
 
+    // Long enough for an attempt to open the folder while there is still no room.
+    tokio::time::sleep(REOPEN_WAIT * 3 / 2).await;
     fs::remove_file(ballast).expect("removes");
+    // Callers read before they write, so reads have to come back without a write that asks for it.
+    let mut attempts = 0;
+    while let Err(failure) = store.get(vec![key(0)]).await {
+        assert_eq!(failure, Failure::Unavailable);
+        attempts += 1;
+        assert!(attempts < 10, "reads are not back after {attempts} attempts");
+        tokio::time::sleep(REOPEN_WAIT).await;
+    }
     let mut attempts = 0;
     while let Err(failure) = store.apply(put("after", b"x".to_vec())).await {
         assert_eq!(failure, Failure::Unavailable);

@@ -46,7 +46,7 @@ impl Writer {
 
     /// Works until it is told to close, or nobody is left to ask.
     pub(super) fn run(mut self, jobs: &mpsc::Receiver<Job>) {
-        while let Ok(first) = jobs.recv() {
+        while let Some(first) = self.next(jobs) {
             if let Some(close) = self.commit(std::iter::once(first).chain(jobs.try_iter())) {
                 let result = self.tree.swap(None).map_or(Ok(()), |tree| tree.persist());
                 // Gone if the caller has not waited.
@@ -55,6 +55,19 @@ impl Writer {
             }
         }
         self.tree.store(None);
+    }
+
+    /// The next job; `None` when nobody is left to ask. Opens the folder anew meanwhile, if it has
+    /// to be: whoever reads before it writes never gets as far as a job.
+    fn next(&mut self, jobs: &mpsc::Receiver<Job>) -> Option<Job> {
+        while let Some(at) = self.reopen_at {
+            match jobs.recv_timeout(at.saturating_duration_since(Instant::now())) {
+                Ok(job) => return Some(job),
+                Err(mpsc::RecvTimeoutError::Timeout) => drop(self.usable_tree()),
+                Err(mpsc::RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+        jobs.recv().ok()
     }
 
     /// Makes one commit of `jobs`, up to a size, and answers them. Stops at a [`Job::Close`] and
