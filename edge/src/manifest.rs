@@ -178,10 +178,15 @@ fn syntax(text: &str, error: &toml::de::Error) -> Error {
     }
 }
 
-/// What was expected, where the words before it would quote what was found: that may be a secret
-/// in the wrong place.
+/// The message without what was found where something else was expected: `invalid type: string "x",
+/// expected a boolean` quotes what may be a secret in the wrong place.
 fn without_value(message: &str) -> String {
-    message.split_once(", expected ").map_or_else(|| message.to_owned(), |(_, expected)| format!("expected {expected}"))
+    match (message.split_once(": "), message.split_once(", expected ")) {
+        (Some((kind @ ("invalid type" | "invalid value"), _)), Some((_, expected))) => {
+            format!("{kind}, expected {expected}")
+        }
+        _ => message.to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -160,4 +160,7 @@ fn no_value_of_a_variable_is_shown() {
     let text = format!("{HEAD}{COMPONENT}").replace("id.example", "canary");
     assert!(!format!("{:?}", parse(&text)).contains("canary"));
     refused(&text.replace("secret = true", "secret = 1"), "line 11, in [variables]: invalid type");
+    let slipped = format!("{HEAD}{COMPONENT}").replace("[variables]\n", "[variables]\nslip = \"canary\"\n");
+    let said = parse(&slipped).expect_err("is no variable").to_string();
+    assert!(said.contains("invalid type") && !said.contains("canary"), "{said}");
 }

@@ -323,7 +323,7 @@ async fn a_failure_to_connect_says_that_nothing_was_sent() {
 
 #[tokio::test]
 async fn one_exchange_with_a_key_at_a_time_on_the_node() {
-    let upstream = Upstream::start(vec![vec![Step::Stall(Vec::new())], vec![Step::Say(ok("two"))]]).await;
+    let upstream = Upstream::start(vec![vec![Step::Stall(Vec::new())]]).await;
     let options = Options::default();
     let entry = format!("http://{}", upstream.address);
     let (one, other) = (client_with(&[&entry], options.clone()), client_with(&[&entry], options));
@@ -336,7 +336,8 @@ async fn one_exchange_with_a_key_at_a_time_on_the_node() {
     assert!(tokio::time::timeout(SHORT, &mut first).await.is_err());
     drop(first);
     closed.await;
-    assert_eq!(other.send(keyed()).await.expect("the key is free").body, b"two");
+    assert_eq!(failure(&other, keyed()).await, Kind::Duplicate.unsent(), "it may have been taken");
+    assert_eq!(upstream.requests(), [0]);
 }
 
 #[tokio::test]
