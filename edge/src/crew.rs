@@ -41,6 +41,7 @@ impl Crew {
     }
 
     /// Hands `request` to a core that has a place for it, or back when none has.
+    #[expect(clippy::result_large_err, reason = "it comes back whole, and only to a core that then waits")]
     pub(crate) fn pass(&self, request: Request) -> Result<oneshot::Receiver<Response>, Request> {
         for mate in &*self.mates() {
             if let Ok(place) = mate.places.clone().try_acquire_owned() {

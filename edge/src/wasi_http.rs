@@ -451,7 +451,7 @@ impl Lines {
 
     fn end(&mut self) {
         if !self.begun.is_empty() {
-            let line = one_line(&String::from_utf8_lossy(&self.begun)).to_string();
+            let line = one_line(&String::from_utf8_lossy(&self.begun));
             // A stream has no levels; a component that writes JSON may say one.
             match ["error", "warn", "debug"].into_iter().find(|level| line.contains(&format!(r#""level":"{level}""#))) {
                 Some("error") => tracing::error!(target: crate::log::COMPONENT, "{line}"),

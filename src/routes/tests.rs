@@ -344,9 +344,12 @@ fn a_kept_connection_that_was_closed_costs_no_login() {
     let world = World::new();
     let broken = Cell::new(true);
     let response = world
-        .answering(move |_| match broken.replace(false) {
-            true => Err(SendError { kind: SendErrorKind::Broken, sent: false }),
-            false => Ok(reply(200, r#"{"openid":"o-1","session_key":"a2V5"}"#)),
+        .answering(move |_| {
+            if broken.replace(false) {
+                Err(SendError { kind: SendErrorKind::Broken, sent: false })
+            } else {
+                Ok(reply(200, r#"{"openid":"o-1","session_key":"a2V5"}"#))
+            }
         })
         .log_in("alice-1");
     assert_eq!((response.status, world.calls()), (200, 2));

@@ -257,7 +257,7 @@ fn unavailable(error: &fjall::Error) -> Failure {
 /// The keyspace that holds the entries.
 const ENTRIES: &str = "entries";
 const CACHE_BYTES: u64 = 64 * 1024 * 1024;
-/// What is in memory is what has to be replayed after a kill; at 16 MiB that takes a quarter of a
+/// What is in memory is what has to be replayed after a kill; at 16 MiB that takes about half a
 /// second, and writes are no slower than at 64.
 const MEMTABLE_BYTES: u64 = 16 * 1024 * 1024;
 /// The least the engine takes.

@@ -158,7 +158,7 @@ async fn a_full_core_passes_requests_to_another() {
         config.cores = NonZeroUsize::new(2);
         let limits = &mut config.surroundings.limits;
         (limits.max_instances, limits.in_flight, limits.max_in_flight) = (1, 1, 1);
-        limits.queue_wait = Duration::from_secs(60);
+        limits.queue_wait = Duration::from_mins(1);
     });
     // Connections go to the cores in turn, so the first and the third share one.
     let mut busy = Client::connect(node.addr()).await;
