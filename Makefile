@@ -2,7 +2,8 @@
 .DEFAULT_GOAL := help
 .PHONY: help serve demo build component test fmt lint unit doc ci debian reproducible load deny audit bench clean
 
-# One profile for tests and serving, so that wasmtime is compiled once.
+# One profile and one set of packages for tests and serving, so that wasmtime is compiled once: cargo
+# joins the features of what it builds together.
 PROFILE := --release
 BIN     := target/release
 LISTEN  ?= 127.0.0.1:3000
@@ -21,7 +22,7 @@ demo: build ## walk a login step by step, each request and answer in colour
 	$(BIN)/edgepass demo
 
 build: component ## the edge node, the harness and both components
-	cargo build $(PROFILE) -p edgepass-edge -p edgepass-bench --bins
+	cargo build $(PROFILE) --workspace --bins
 
 component: ## target/edgepass.wasm and target/edgepass-node.wasm
 	cargo xtask component
@@ -40,7 +41,7 @@ unit:
 	cargo test $(PROFILE) --workspace --doc
 
 doc:
-	RUSTDOCFLAGS="-D warnings" cargo doc $(PROFILE) --workspace --no-deps
+	RUSTDOCFLAGS="-D warnings" cargo doc $(PROFILE) --workspace --no-deps --document-private-items
 
 ci: test debian reproducible load deny ## what CI runs: test, the second toolchain, same bytes twice, a real load, licences
 

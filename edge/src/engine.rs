@@ -1,7 +1,7 @@
 //! The wasmtime engine: compiling ahead of time, the cache of compiled code, the pool of memory
 //! slots, and the ticker behind the CPU limit.
 //!
-//! Compiled code is trusted code: whoever can hand it to [`Engine::load`] runs native instructions
+//! Compiled code is trusted code: whoever can hand it to `Engine::load` runs native instructions
 //! in this process. So an [`Artefact`] is made here only, by compiling or from a file of this
 //! cache whose digest still holds; it is never taken from an upload or a manifest.
 

@@ -1,4 +1,4 @@
-//! From HTTP to the flat request and back, within limits. One [`Front`] per core; connections are
+//! From HTTP to the flat request and back, within limits. One `Front` per core; connections are
 //! served by it, accepted elsewhere ([`crate::server`]).
 
 use std::{

@@ -1,5 +1,5 @@
 //! Which instance takes a request, and when an instance has served long enough. Rules only, no
-//! instances: [`crate::node_door`] asks here.
+//! instances: `crate::node_door` asks here.
 
 use std::time::Duration;
 
