@@ -15,7 +15,7 @@ TEST_PROFILE := $(shell cargo nextest --version >/dev/null 2>&1 && echo "--cargo
 help: ## this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-serve: build ## a node with the simulator on $(LISTEN): log in with three curl lines
+serve: build ## a node with a simulated WeChat on 127.0.0.1:3000: log in with three curl lines
 	$(BIN)/edgepass serve --manifest spin.toml --listen $(LISTEN) --sim --state-dir $(STATE)
 
 demo: build ## walk a login step by step, each request and answer in colour
