@@ -27,6 +27,7 @@ pub mod handler;
 mod host;
 mod instance;
 pub mod kv;
+mod lines;
 pub mod log;
 pub mod manifest;
 mod meter;

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use http::{HeaderName, HeaderValue, Method, StatusCode};
+use http::{Method, StatusCode};
 use tokio::{
     sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc},
     time::timeout,
@@ -27,6 +27,7 @@ use crate::{
     handler::{Request, Response},
     host::Host,
     instance::Instance,
+    lines,
     meter::{Limiter, Meter},
     outbound,
     pool::{self, Choice},
@@ -76,20 +77,30 @@ impl NodeCore {
             Ok(answer) => return answer.await.unwrap_or_else(|_| Problem::InstanceLost.answer(&trace_id)),
             Err(back) => request = back,
         }
-        match timeout(self.revision.limits.queue_wait, self.places.clone().acquire_owned()).await {
-            Ok(Ok(place)) => self.answer_at(place, request).await,
-            _ => Problem::Overloaded.answer(&trace_id),
+        match self.wait_for_place().await {
+            Some(place) => self.answer_at(place, request).await,
+            None => Problem::Overloaded.answer(&trace_id),
         }
     }
 
+    /// The queue: a place on this core, if one is given up in time.
+    async fn wait_for_place(&self) -> Option<OwnedSemaphorePermit> {
+        let place = timeout(self.revision.limits.queue_wait, self.places.clone().acquire_owned()).await;
+        place.ok()?.ok()
+    }
+
     /// Answers on this core. The place of the first try is gone with its instance; a second try
-    /// takes another one, if there is one.
+    /// waits for another one.
     async fn answer_at(self: Rc<Self>, place: OwnedSemaphorePermit, request: Request) -> Response {
-        let mut place = Some(place);
+        let mut first = Some(place);
         // Only a method without effect is tried again, once.
         let tries = if matches!(request.method, Method::GET | Method::HEAD) { 2 } else { 1 };
         for _ in 0..tries {
-            let Some(place) = place.take().or_else(|| self.places.clone().try_acquire_owned().ok()) else {
+            let place = match first.take() {
+                Some(place) => Some(place),
+                None => self.wait_for_place().await,
+            };
+            let Some(place) = place else {
                 return Problem::Overloaded.answer(&request.trace_id);
             };
             let Some(instance) = self.choose() else {
@@ -268,12 +279,8 @@ fn unwire(response: types::Response) -> Option<Response> {
     let status = StatusCode::from_u16(response.status).ok().filter(|status| status.as_u16() >= 200)?;
     let mut answer = http::Response::new(response.body.into());
     *answer.status_mut() = status;
-    for line in response.head.split(|&byte| byte == b'\n') {
-        let Some(colon) = line.iter().position(|&byte| byte == b':') else { continue };
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
-            answer.headers_mut().append(name, value);
-        }
+    for (name, value) in lines::read(&response.head) {
+        answer.headers_mut().append(name, value);
     }
     Some(answer)
 }

@@ -19,6 +19,7 @@ use crate::{
     handler::Request,
     host::{Host, World},
     kv::SharedBackend,
+    lines,
     meter::{Limiter, Meter},
     outbound,
     pool::Limits,
@@ -197,10 +198,7 @@ impl NodeRevision {
         let mut lines = Vec::with_capacity(256);
         for (name, value) in &request.headers {
             if self.reads.contains(name.as_str()) {
-                lines.extend_from_slice(name.as_str().as_bytes());
-                lines.extend_from_slice(b": ");
-                lines.extend_from_slice(value.as_bytes());
-                lines.push(b'\n');
+                lines::write(&mut lines, name, value);
             }
         }
         lines

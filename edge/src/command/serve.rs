@@ -8,7 +8,7 @@ use edgepass_sim::{SAMPLE_APPID, SAMPLE_SECRET, SimConfig, Simulator};
 use crate::{
     cli, development,
     kv::{self, SharedBackend},
-    manifest::{Manifest, Settings},
+    manifest::Manifest,
     node::{self, Node},
     outbound::{self, Policy, Shared},
     revision::Surroundings,
@@ -77,7 +77,6 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
         cli::Store::Memory => Arc::new(kv::Memory::new()),
         cli::Store::Embedded => Arc::new(kv::Durable::open(&serve.state_dir.join("store"))?),
     };
-    let Settings { drain_timeout, .. } = manifest.component.settings;
     let settings = manifest.component.settings;
     let policy = Policy::parse(&variables.allowed_outbound_hosts)?;
     let outbound = outbound::Options {
@@ -100,7 +99,7 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
             outbound: Shared::new(policy, outbound)?,
         },
     })?;
-    Ok(Running { node, store, simulator, drain_timeout })
+    Ok(Running { node, store, simulator, drain_timeout: settings.drain_timeout })
 }
 
 impl Running {

@@ -1,18 +1,14 @@
 //! Between header fields and lines of `name: value\n`.
 
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, header};
+
+use crate::lines;
 
 /// The fields in `lines` that go upstream.
 pub(super) fn fields(lines: &[u8]) -> HeaderMap {
     let mut head = HeaderMap::new();
-    for line in lines.split(|&b| b == b'\n') {
-        let Some(colon) = line.iter().position(|&b| b == b':') else { continue };
-        let name = HeaderName::from_bytes(&line[..colon]);
-        let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii());
-        if let (Ok(name), Ok(value)) = (name, value)
-            && !stays(&name)
-            && name != header::CONTENT_LENGTH
-        {
+    for (name, value) in lines::read(lines) {
+        if !stays(&name) && name != header::CONTENT_LENGTH {
             head.append(name, value);
         }
     }
@@ -31,10 +27,7 @@ pub(super) fn strip(head: &mut HeaderMap) {
 pub(super) fn lines(head: &HeaderMap) -> Vec<u8> {
     let mut lines = Vec::with_capacity(head.iter().map(|(name, value)| name.as_str().len() + value.len() + 3).sum());
     for (name, value) in head.iter().filter(|(name, _)| !is_hop_by_hop(name)) {
-        lines.extend_from_slice(name.as_str().as_bytes());
-        lines.extend_from_slice(b": ");
-        lines.extend_from_slice(value.as_bytes());
-        lines.push(b'\n');
+        lines::write(&mut lines, name, value);
     }
     lines
 }
@@ -63,6 +56,8 @@ fn is_hop_by_hop(name: &HeaderName) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     #[test]
