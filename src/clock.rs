@@ -1,7 +1,10 @@
 //! Time, as a port. On `wasm32-unknown-unknown` `std::time` panics, and a rule that reads a clock
 //! of its own cannot be tested.
 
-use std::time::{Duration, SystemTime};
+use std::{
+    pin::Pin,
+    time::{Duration, SystemTime},
+};
 
 /// Where the core learns what time it is. Reading it never waits.
 pub trait Clock: 'static {
@@ -11,7 +14,13 @@ pub trait Clock: 'static {
     /// Nanoseconds on a clock that only moves forward; its zero means nothing. For the stages in
     /// `Server-Timing`, never for a rule.
     fn tick_ns(&self) -> u64;
+
+    /// Waits for about `duration`, a few seconds at most.
+    fn sleep(&self, duration: Duration) -> Sleep;
 }
+
+/// A wait that has begun. Boxed, so that a [`Clock`] can be a trait object: hardly any request waits.
+pub type Sleep = Pin<Box<dyn Future<Output = ()>>>;
 
 /// Milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +40,13 @@ impl UnixMillis {
 }
 
 impl UnixSeconds {
+    /// How long ago `earlier` was; nothing for one in the future, which another node's clock may
+    /// have written.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_secs(self.0.saturating_sub(earlier.0))
+    }
+
     /// This instant plus `duration`, or the last representable instant.
     #[must_use]
     pub const fn after(self, duration: Duration) -> Self {

@@ -5,6 +5,7 @@
 //! refuse good tokens, and clients would throw them away.
 
 mod apps;
+mod callers;
 mod value;
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
@@ -12,28 +13,40 @@ use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
 use sha2::{Digest as _, Sha256};
 
 use crate::{
+    clock::UnixSeconds,
     platforms::Platform,
     secret::Secret,
     token::keys::{KeyRing, SubjectKeys},
 };
 
 pub use apps::referenced;
+pub use callers::{Client, ShadowMark, Tokens};
 pub use value::BaseUrl;
 
 /// The names of all settings, and with them of what `/readyz` may name.
-pub const SETTINGS: [&str; 17] = [
+pub const SETTINGS: [&str; 27] = [
     "access_ttl",
     "app_concurrency",
     "apps",
     "audience",
+    "clients",
+    "cors_origins",
     "deployment",
     "issuer",
+    "load_token",
     "log_sample",
     "master_key",
+    "operator_tokens",
+    "refresh_grace",
     "reusable_codes",
     "server_timing",
     "session_idle_ttl",
+    "session_limit",
+    "session_limit_policy",
     "session_ttl",
+    "sessions_valid_after",
+    "shadow_mark",
+    "store_lag",
     "subject_key",
     "wechat_appid",
     "wechat_base_url",
@@ -50,6 +63,25 @@ pub struct Config {
     pub issuer: String,
     /// `session_idle_ttl`: how long a session lives without a refresh. Default 30 days.
     pub session_idle_ttl: Duration,
+    /// `refresh_grace`: how long the last refresh token but one is answered with its successor again;
+    /// 0, or 10 s to 5 minutes. Default 60 s.
+    pub refresh_grace: Duration,
+    /// `session_limit`: how many sessions a user may have at once, 0 to 50. Default 0: any number.
+    pub session_limit: usize,
+    /// `session_limit_policy`: what a login above the limit does. Default `evict_oldest`.
+    pub session_limit_policy: LimitPolicy,
+    /// `sessions_valid_after`: sessions that began before it are over. For after a restored backup.
+    pub sessions_valid_after: UnixSeconds,
+    /// `store_lag`: how long another node's write may be invisible. Default 0: never.
+    pub store_lag: Duration,
+    /// `operator_tokens`: who may use `/internal/*`. Default none: it does not exist.
+    pub operator_tokens: Tokens,
+    /// `clients`: who may introspect tokens, and those of which apps.
+    pub clients: Vec<Client>,
+    /// `cors_origins`: whose pages may call `/api/*`. Default none.
+    pub cors_origins: Vec<String>,
+    /// `shadow_mark` and `load_token`: how load tests on a live service are kept apart.
+    pub shadow: Option<ShadowMark>,
     /// `app_concurrency`: exchanges under way at once for one app in one instance, so that garbage
     /// codes cannot burn the platform's quota. 1 to 10000, default 256.
     pub app_concurrency: u32,
@@ -91,6 +123,15 @@ pub struct App {
 /// An app's name in refresh tokens: 64 bits of the SHA-256 of its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppTag(pub [u8; 8]);
+
+/// What a login does that would make one session too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitPolicy {
+    /// It ends the oldest.
+    EvictOldest,
+    /// It is refused.
+    Refuse,
+}
 
 /// What is wrong with one setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,6 +180,15 @@ impl Setup {
             deployment: reader.or("deployment", "default".to_owned(), value::deployment),
             issuer,
             session_idle_ttl: reader.or("session_idle_ttl", value::days(30), value::duration),
+            refresh_grace: reader.or("refresh_grace", Duration::from_mins(1), value::grace),
+            session_limit: reader.or("session_limit", 0, value::session_limit),
+            session_limit_policy: reader.or("session_limit_policy", LimitPolicy::EvictOldest, value::limit_policy),
+            sessions_valid_after: reader.or("sessions_valid_after", UnixSeconds(0), value::instant),
+            store_lag: reader.or("store_lag", Duration::ZERO, value::duration_or_none),
+            operator_tokens: reader.or("operator_tokens", Tokens::default(), callers::operator_tokens),
+            clients: callers::clients(&mut reader, &apps),
+            cors_origins: reader.or("cors_origins", Vec::new(), value::origins),
+            shadow: callers::shadow(&mut reader),
             app_concurrency: reader.or("app_concurrency", 256, value::concurrency),
             log_sample: reader.or("log_sample", 0.05, value::share),
             server_timing: reader.or("server_timing", false, value::switch),
@@ -372,6 +422,26 @@ pub(crate) mod tests {
             assert!(found.len() == 1 && found[0].contains(what), "{bad}: {found:?}");
         }
         assert_eq!(problems(&[("wechat_appid", ""), ("wechat_secret", "")]), ["wechat_appid: no app is configured"]);
+    }
+
+    #[test]
+    fn callers_are_named_with_their_apps() {
+        let secret = "canary".repeat(6);
+        let client = format!(r#"{{"id":"shop","secret":"{secret}","apps":["wechat"]}}"#);
+        assert!(problems(&[("clients", &format!("[{client}]"))]).is_empty());
+        for (bad, what) in [
+            ("{}".to_owned(), "not a JSON list"),
+            (format!("[{client},{client}]"), "entry 2: an id given twice"),
+            (format!("[{}]", client.replace("wechat", "other")), "entry 1: apps: "),
+            (format!("[{}]", client.replace(r#"["wechat"]"#, "[]")), "entry 1: apps: "),
+            (format!("[{}]", client.replace(&secret, "canary")), "entry 1: secret: "),
+        ] {
+            let found = problems(&[("clients", &bad)]);
+            assert!(found.len() == 1 && found[0].contains(what), "{bad}: {found:?}");
+        }
+        assert_eq!(problems(&[("shadow_mark", "mark-7")]), ["load_token: required"]);
+        assert_eq!(problems(&[("load_token", &secret)]), ["shadow_mark: required"]);
+        assert_eq!(problems(&[("operator_tokens", "canary")]), ["operator_tokens: shorter than 32 characters"]);
     }
 
     #[test]

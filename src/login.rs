@@ -466,6 +466,10 @@ mod tests {
             }
             Ok(())
         }
+
+        async fn scan(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<String>, StoreError> {
+            self.store.scan(prefix, after, limit).await
+        }
     }
 
     fn setup() -> Setup {

@@ -61,8 +61,14 @@ codes! {
     CodeUsed = 401 "code_used" "The login code was used before" true 0;
     /// The refresh token is not accepted.
     RefreshInvalid = 401 "refresh_invalid" "The refresh token is not accepted" false 0;
+    /// Another device than the session's.
+    DeviceMismatch = 401 "device_mismatch" "The session belongs to another device" false 0;
     /// This person may not log in.
     UserBlocked = 403 "user_blocked" "The user may not log in" false 0;
+    /// The user has as many sessions as they may have.
+    SessionLimit = 403 "session_limit" "The user has too many sessions" false 0;
+    /// Marked as load, and not allowed to.
+    LoadTokenInvalid = 403 "load_token_invalid" "The load token is not accepted" false 0;
     /// No such thing.
     NotFound = 404 "not_found" "There is no such thing" false 0;
     /// Not with this method.
@@ -71,6 +77,8 @@ codes! {
     PayloadTooLarge = 413 "payload_too_large" "The body is too long" false 0;
     /// The body is of a kind nobody reads here.
     UnsupportedMediaType = 415 "unsupported_media_type" "The content type is not read here" false 0;
+    /// One idempotency key for two wishes.
+    IdempotencyMismatch = 422 "idempotency_mismatch" "The idempotency key was used with another body" false 0;
     /// The platform's quota is used up.
     RateLimited = 429 "rate_limited" "Too many logins" true 60;
     /// The operator has to act.
@@ -83,6 +91,8 @@ codes! {
     PlatformUnavailable = 503 "platform_unavailable" "The platform cannot be reached" true 5;
     /// The store cannot be relied on.
     StoreUnavailable = 503 "store_unavailable" "The session store is not available" true 1;
+    /// Another node's write may not be visible yet.
+    StoreLagging = 503 "store_lagging" "The session may not have arrived yet" true 1;
     /// Too much at once.
     Overloaded = 503 "overloaded" "Too many requests at once" true 1;
     /// The platform took too long.

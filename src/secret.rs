@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
 use zeroize::Zeroize;
 
 /// A secret. There is no `Display`, no `Serialize` and no `Deref`: every place that reads one says
@@ -18,6 +20,14 @@ impl<T: Zeroize> Secret<T> {
     /// The value itself. Never for a log line, an error or an answer.
     pub const fn expose(&self) -> &T {
         &self.0
+    }
+}
+
+impl Secret<String> {
+    /// Whether `given` is this text. By digest, so that the time taken tells neither length nor prefix.
+    #[must_use]
+    pub fn is(&self, given: &str) -> bool {
+        Sha256::digest(&self.0).ct_eq(&Sha256::digest(given)).into()
     }
 }
 
@@ -42,5 +52,6 @@ mod tests {
         let secret = Secret::new("canary".to_owned());
         assert_eq!(format!("{secret:?}"), "Secret(_)");
         assert_eq!(secret.expose(), "canary");
+        assert!(secret.is("canary") && !secret.is("canar") && !secret.is(""));
     }
 }

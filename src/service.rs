@@ -3,11 +3,12 @@
 use std::{
     cell::{Cell, RefCell},
     fmt::Write as _,
+    time::Duration,
 };
 
 use crate::{
     audit::{self, Event, Hashed, Note},
-    clock::{Clock, UnixMillis},
+    clock::{Clock, Sleep, UnixMillis},
     config::{self, App, Problem as SettingProblem, Setup},
     host::{Host, Level},
     login::Login,
@@ -210,6 +211,10 @@ impl<H: Host> Clock for Ports<H> {
 
     fn tick_ns(&self) -> u64 {
         self.0.clock().tick_ns()
+    }
+
+    fn sleep(&self, duration: Duration) -> Sleep {
+        self.0.clock().sleep(duration)
     }
 }
 

@@ -1,7 +1,8 @@
 //! The store port: what the core asks of a key-value store, and nothing more.
 //!
 //! The state is cut so that every key has one kind of writer, so get, put and delete are enough:
-//! no compare-and-set, no counter, no expiry is relied on. [`key`] names what is stored,
+//! no compare-and-set, no counter, no expiry is relied on; where a host compares, a late write is
+//! harmless sooner. [`key`] names what is stored,
 //! [`envelope`] is how it lies there.
 
 pub mod envelope;
@@ -23,6 +24,18 @@ pub trait Store: Clone + 'static {
     /// # Errors
     /// [`StoreError`]; then none, some or all of them hold.
     fn apply(&self, changes: Vec<Change>) -> impl Future<Output = Result<(), StoreError>>;
+
+    /// Up to `limit` keys that begin with `prefix` and sort behind `after`, in byte order. A store
+    /// that can only list all of its keys does so, and keeps no more than these.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the keys could not be listed to the end.
+    fn scan(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> impl Future<Output = Result<Vec<String>, StoreError>>;
 }
 
 /// One change.
@@ -35,6 +48,16 @@ pub enum Change {
         /// Value, under 64 KiB, in its envelope.
         value: Vec<u8>,
         /// When a host that can expire keys may drop it, in Unix seconds; 0 is never.
+        expires: u64,
+    },
+    /// Writes a value unless what is there is greater or equal, compared as bytes. A store that
+    /// cannot compare writes it: who uses this must be right without the comparison.
+    PutIfGreater {
+        /// Full key, under 200 bytes.
+        key: String,
+        /// Value, under 64 KiB, in its envelope.
+        value: Vec<u8>,
+        /// As in [`Change::Put`].
         expires: u64,
     },
     /// Removes a key that may not be there.

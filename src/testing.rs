@@ -12,7 +12,7 @@ use std::{
 };
 
 use crate::{
-    clock::{Clock, UnixMillis},
+    clock::{Clock, Sleep, UnixMillis},
     host::{Host, Level},
     message::Head,
     outbound::{Call, HttpClient, Reply, SendError},
@@ -43,6 +43,12 @@ impl Clock for FixedClock {
 
     fn tick_ns(&self) -> u64 {
         self.0.get() * 1_000_000
+    }
+
+    /// The time passes at once.
+    fn sleep(&self, duration: Duration) -> Sleep {
+        self.advance(duration);
+        Box::pin(future::ready(()))
     }
 }
 

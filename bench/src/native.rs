@@ -4,13 +4,13 @@
 use std::{
     rc::Rc,
     sync::Arc,
-    time::{Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use bytes::Bytes;
 use edgepass::{
     Service,
-    clock::{Clock, UnixMillis},
+    clock::{Clock, Sleep, UnixMillis},
     host::{Host, Level},
     message::{self, Head},
     outbound::{Call, HttpClient, Reply, SendError, SendErrorKind},
@@ -177,6 +177,10 @@ impl Clock for NativeHost {
     fn tick_ns(&self) -> u64 {
         u64::try_from(self.0.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
+
+    fn sleep(&self, duration: Duration) -> Sleep {
+        Box::pin(tokio::time::sleep(duration))
+    }
 }
 
 impl Random for NativeHost {
@@ -195,9 +199,16 @@ impl Store for NativeStore {
     async fn apply(&self, changes: Vec<Change>) -> Result<(), StoreError> {
         let changes = changes.into_iter().map(|change| match change {
             Change::Put { key, value, expires } => kv::Change::Put(kv::Entry { key, value: value.into(), expires }),
+            Change::PutIfGreater { key, value, expires } => {
+                kv::Change::PutIfGreater(kv::Entry { key, value: value.into(), expires })
+            }
             Change::Delete { key } => kv::Change::Delete(key),
         });
         self.0.apply(changes.collect()).await.map(|_| ()).map_err(store_error)
+    }
+
+    async fn scan(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<String>, StoreError> {
+        self.0.scan(prefix.to_owned(), after.map(str::to_owned), limit).await.map_err(store_error)
     }
 }
 

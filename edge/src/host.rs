@@ -84,6 +84,12 @@ impl runtime::Host for Host {
     }
 }
 
+impl<T> runtime::HostWithStore<T> for Host {
+    async fn sleep_ms(_: &Accessor<T, Self>, ms: u32) {
+        tokio::time::sleep(Duration::from_millis(ms.into())).await;
+    }
+}
+
 /// A guest's line as it may enter the log: one line of bounded length.
 pub(crate) fn one_line(line: &str) -> String {
     let end = line.floor_char_boundary(MAX_LOG_BYTES);

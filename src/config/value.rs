@@ -3,13 +3,13 @@
 use std::{
     collections::BTreeSet,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 
-use super::Wrong;
-use crate::{secret::Secret, token::keys::MIN_SECRET_BYTES};
+use super::{LimitPolicy, Wrong};
+use crate::{clock::UnixSeconds, secret::Secret, session::MAX_RECENT, token::keys::MIN_SECRET_BYTES};
 
 /// Ten years. No lifetime here is meant to be longer, and sums of them never overflow.
 const LONGEST: Duration = days(3650);
@@ -98,6 +98,54 @@ pub(super) fn duration(text: &str) -> Result<Duration, Wrong> {
     if (Duration::from_secs(1)..=LONGEST).contains(&duration) { Ok(duration) } else { Err("not from 1s to 3650d") }
 }
 
+/// `0`, or a [`duration`].
+pub(super) fn duration_or_none(text: &str) -> Result<Duration, Wrong> {
+    if text == "0" { Ok(Duration::ZERO) } else { duration(text) }
+}
+
+/// `0`, or from 10 seconds to 5 minutes: a shorter grace loses to a slow network, a longer one is a
+/// gift to whoever stole a token.
+pub(super) fn grace(text: &str) -> Result<Duration, Wrong> {
+    let grace = duration_or_none(text)?;
+    let fits = grace.is_zero() || (Duration::from_secs(10)..=Duration::from_mins(5)).contains(&grace);
+    if fits { Ok(grace) } else { Err("not 0 or from 10s to 300s") }
+}
+
+/// An instant as RFC 3339 writes it.
+pub(super) fn instant(text: &str) -> Result<UnixSeconds, Wrong> {
+    const FORM: Wrong = "not an instant such as 2026-11-30T12:00:00Z";
+    let instant = humantime::parse_rfc3339(text).map_err(|_| FORM)?;
+    let since = instant.duration_since(SystemTime::UNIX_EPOCH).map_err(|_| FORM)?;
+    Ok(UnixSeconds(since.as_secs()))
+}
+
+/// How many sessions a user may have: as many as the `l` record can name, or 0 for no limit.
+pub(super) fn session_limit(text: &str) -> Result<usize, Wrong> {
+    text.parse().ok().filter(|n| *n <= MAX_RECENT).ok_or("not a number from 0 to 50")
+}
+
+pub(super) fn limit_policy(text: &str) -> Result<LimitPolicy, Wrong> {
+    match text {
+        "evict_oldest" => Ok(LimitPolicy::EvictOldest),
+        "refuse" => Ok(LimitPolicy::Refuse),
+        _ => Err("not evict_oldest or refuse"),
+    }
+}
+
+/// Comma-separated origins as a browser sends them: `https://host[:port]`, or `http://` likewise.
+pub(super) fn origins(text: &str) -> Result<Vec<String>, Wrong> {
+    let origin = |text: &str| {
+        let (scheme, authority) = text.split_once("://")?;
+        let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b".-:[]".contains(&b);
+        let fits = matches!(scheme, "https" | "http") && !authority.is_empty() && authority.bytes().all(allowed);
+        fits.then(|| text.to_owned())
+    };
+    text.split(',')
+        .map(|text| origin(text.trim()))
+        .collect::<Option<_>>()
+        .ok_or("not origins such as https://a.example")
+}
+
 /// A comma-separated list of keys, none twice.
 pub(super) fn keys(text: &str) -> Result<Vec<Secret<Vec<u8>>>, Wrong> {
     let keys = text.split(',').map(key).collect::<Result<Vec<_>, _>>()?;
@@ -183,6 +231,32 @@ mod tests {
             "1\u{e9}",
         ] {
             assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_grace_time_is_none_or_within_its_cap() {
+        assert_eq!(grace("0"), Ok(Duration::ZERO));
+        assert_eq!((grace("10s"), grace("5m")), (Ok(Duration::from_secs(10)), Ok(Duration::from_mins(5))));
+        for bad in ["", "0s", "9s", "301s", "60"] {
+            assert!(grace(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn instants_are_rfc_3339() {
+        assert_eq!(instant("2023-11-14T22:13:20Z"), Ok(UnixSeconds(1_700_000_000)));
+        for bad in ["", "2023-11-14", "1969-12-31T23:59:59Z", "2023-13-14T22:13:20Z", "now"] {
+            assert!(instant(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn origins_are_exact() {
+        let both = origins("https://a.example, http://localhost:8080").expect("two origins");
+        assert_eq!(both, ["https://a.example", "http://localhost:8080"]);
+        for bad in ["", "*", "null", "https://*.example", "https://a.example/", "https://A.example", "a.example", ","] {
+            assert!(origins(bad).is_err(), "{bad}");
         }
     }
 

@@ -3,8 +3,7 @@
 //! Everything is flat and owned, so this file only renames: a request record is a
 //! [`Request`], a list of changes is a list of changes. The node reads and writes HTTP.
 
-use std::cell::OnceCell;
-use std::rc::Rc;
+use std::{cell::OnceCell, rc::Rc, time::Duration};
 
 use self::bindings::{
     edgepass::node::{outbound, runtime, store},
@@ -12,7 +11,7 @@ use self::bindings::{
 };
 use crate::{
     Service,
-    clock::{Clock, UnixMillis},
+    clock::{Clock, Sleep, UnixMillis},
     host::{Host, Level},
     message::{Head, Request},
     outbound::{Call, HttpClient, Reply, SendError, SendErrorKind},
@@ -134,6 +133,11 @@ impl Store for NodeHost {
         store::apply(changes.into_iter().map(Into::into).collect()).await?;
         Ok(())
     }
+
+    async fn scan(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<String>, StoreError> {
+        let limit = u32::try_from(limit).unwrap_or(u32::MAX);
+        Ok(store::scan(prefix.to_owned(), after.map(str::to_owned), limit).await?)
+    }
 }
 
 impl HttpClient for NodeHost {
@@ -151,6 +155,10 @@ impl Clock for NodeHost {
     fn tick_ns(&self) -> u64 {
         runtime::tick_ns()
     }
+
+    fn sleep(&self, duration: Duration) -> Sleep {
+        Box::pin(runtime::sleep_ms(milliseconds(duration)))
+    }
 }
 
 impl Random for NodeHost {
@@ -164,6 +172,7 @@ impl From<Change> for store::Change {
     fn from(change: Change) -> Self {
         match change {
             Change::Put { key, value, expires } => Self::Put(store::Entry { key, value, expires }),
+            Change::PutIfGreater { key, value, expires } => Self::PutIfGreater(store::Entry { key, value, expires }),
             Change::Delete { key } => Self::Delete(key),
         }
     }
@@ -182,7 +191,6 @@ impl From<store::Failure> for StoreError {
 
 impl From<Call> for outbound::Call {
     fn from(call: Call) -> Self {
-        let milliseconds = |limit: std::time::Duration| u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
         Self {
             method: call.method.to_owned(),
             url: call.url,
@@ -212,4 +220,8 @@ impl From<outbound::Failure> for SendError {
         };
         Self { kind, sent: failure.sent }
     }
+}
+
+fn milliseconds(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }

@@ -33,7 +33,7 @@ use spin_sdk::{
 
 use crate::{
     Service,
-    clock::{Clock, UnixMillis},
+    clock::{Clock, Sleep, UnixMillis},
     config,
     host::{Host, Level},
     message::{Head, Request, Response},
@@ -254,16 +254,37 @@ impl Store for SpinHost {
         Ok(future::try_join_all(keys.iter().map(|key| store.get(key))).await?)
     }
 
-    /// Without expiry: Spin's interface has none, the envelope carries it.
+    /// Without expiry and comparison: Spin's interface has neither. The envelope carries the one; the
+    /// core is right without the other.
     async fn apply(&self, changes: Vec<Change>) -> Result<(), StoreError> {
         let store = key_value::Store::open_default().await?;
         for change in changes {
             match change {
-                Change::Put { key, value, expires: _ } => store.set(key, value).await?,
+                Change::Put { key, value, .. } | Change::PutIfGreater { key, value, .. } => {
+                    store.set(key, value).await?
+                }
                 Change::Delete { key } => store.delete(key).await?,
             }
         }
         Ok(())
+    }
+
+    /// Listed to the end before anything else is asked of the store: the stream and another call at
+    /// once bring some of Spin's stores to a standstill.
+    async fn scan(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<String>, StoreError> {
+        let store = key_value::Store::open_default().await?;
+        let mut keys = store.get_keys().await;
+        let mut first = BTreeSet::new();
+        while let Some(key) = keys.next().await {
+            if key.starts_with(prefix) && after.is_none_or(|after| key.as_str() > after) {
+                first.insert(key);
+                if first.len() > limit {
+                    first.pop_last();
+                }
+            }
+        }
+        keys.result().await?;
+        Ok(first.into_iter().collect())
     }
 }
 
@@ -406,6 +427,10 @@ impl Clock for SpinHost {
 
     fn tick_ns(&self) -> u64 {
         monotonic_clock::now()
+    }
+
+    fn sleep(&self, duration: Duration) -> Sleep {
+        Box::pin(monotonic_clock::wait_for(nanoseconds(duration)))
     }
 }
 

@@ -75,9 +75,24 @@ impl Store for MemoryStore {
         for change in changes {
             match change {
                 Change::Put { key, value, .. } => drop(entries.insert(key, value)),
+                Change::PutIfGreater { key, value, .. } => {
+                    let stored = entries.entry(key).or_default();
+                    if value > *stored {
+                        *stored = value;
+                    }
+                }
                 Change::Delete { key } => drop(entries.remove(&key)),
             }
         }
         Ok(())
+    }
+
+    async fn scan(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<String>, StoreError> {
+        if let Some(failure) = self.0.failing.get() {
+            return Err(failure);
+        }
+        let entries = self.0.entries.borrow();
+        let behind = |key: &&String| key.starts_with(prefix) && after.is_none_or(|after| key.as_str() > after);
+        Ok(entries.keys().filter(behind).take(limit).cloned().collect())
     }
 }
