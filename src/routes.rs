@@ -26,17 +26,13 @@ pub const READS: [&str; 4] = ["authorization", "content-type", "traceparent", "x
 
 /// One row of the table.
 struct Route {
-    path: Path,
+    /// Its path, and what the log calls it. From the first `{` or `*` on, anything fits: a proxy
+    /// appends its client's own path, and the handler judges an id.
+    name: &'static str,
+    /// The name up to there.
+    fixed: &'static str,
     methods: Methods,
     handler: Handler,
-    /// What the log calls it.
-    name: &'static str,
-}
-
-enum Path {
-    Exact(&'static str),
-    /// Everything that begins so, whatever follows: a proxy appends its client's own path.
-    Under(&'static str),
 }
 
 #[derive(Clone, Copy)]
@@ -59,20 +55,15 @@ enum Handler {
 }
 
 /// The first row that fits counts.
-const ROUTES: [Route; 8] = [
-    Route { path: Path::Exact("/api/login"), methods: Methods::Post, handler: Handler::Login, name: "/api/login" },
-    Route { path: Path::Exact("/api/logout"), methods: Methods::Post, handler: Handler::Logout, name: "/api/logout" },
-    Route { path: Path::Exact("/api/session"), methods: Methods::Get, handler: Handler::Session, name: "/api/session" },
-    Route {
-        path: Path::Under(session::VERIFY_APP),
-        methods: Methods::Any,
-        handler: Handler::VerifyApp,
-        name: "/api/verify/app/{id}/*",
-    },
-    Route { path: Path::Under("/api/verify/"), methods: Methods::Any, handler: Handler::Verify, name: "/api/verify/*" },
-    Route { path: Path::Exact("/healthz"), methods: Methods::Get, handler: Handler::Health, name: "/healthz" },
-    Route { path: Path::Exact("/readyz"), methods: Methods::Get, handler: Handler::Ready, name: "/readyz" },
-    Route { path: Path::Exact("/version"), methods: Methods::Get, handler: Handler::Version, name: "/version" },
+const ROUTES: &[Route] = &[
+    Route::new("/api/login", Methods::Post, Handler::Login),
+    Route::new("/api/logout", Methods::Post, Handler::Logout),
+    Route::new("/api/session", Methods::Get, Handler::Session),
+    Route::new("/api/verify/app/{id}/*", Methods::Any, Handler::VerifyApp),
+    Route::new("/api/verify/*", Methods::Any, Handler::Verify),
+    Route::new("/healthz", Methods::Get, Handler::Health),
+    Route::new("/readyz", Methods::Get, Handler::Ready),
+    Route::new("/version", Methods::Get, Handler::Version),
 ];
 
 /// The route's name, and the answer of its handler.
@@ -83,8 +74,8 @@ pub(crate) async fn answer<H: Host>(
     service: &Service<H>,
     exchange: &Exchange<'_>,
 ) -> (&'static str, Result<Response, Problem>) {
-    let route = match find(exchange) {
-        Ok(route) => route,
+    let (route, rest) = match find(exchange) {
+        Ok(found) => found,
         Err(problem) => return ("none", Err(problem)),
     };
     let answer = match route.handler {
@@ -92,7 +83,7 @@ pub(crate) async fn answer<H: Host>(
         Handler::Logout => logout::log_out(service, exchange).await,
         Handler::Session => session::show(service, exchange).await,
         Handler::Verify => session::verify(service, exchange, None).await,
-        Handler::VerifyApp => session::verify_app(service, exchange).await,
+        Handler::VerifyApp => session::verify_app(service, exchange, rest).await,
         Handler::Health => Ok(operation::health()),
         Handler::Ready => Ok(operation::ready(service).await),
         Handler::Version => Ok(operation::version()),
@@ -100,18 +91,32 @@ pub(crate) async fn answer<H: Host>(
     (route.name, answer)
 }
 
-fn find(exchange: &Exchange<'_>) -> Result<&'static Route, Problem> {
+impl Route {
+    const fn new(name: &'static str, methods: Methods, handler: Handler) -> Self {
+        let mut end = 0;
+        while end < name.len() && !matches!(name.as_bytes()[end], b'{' | b'*') {
+            end += 1;
+        }
+        Self { name, fixed: name.split_at(end).0, methods, handler }
+    }
+
+    /// What follows the fixed part of its name in `path`; `None` when `path` is another route's.
+    fn rest<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let rest = path.strip_prefix(self.fixed)?;
+        (rest.is_empty() || self.fixed.len() < self.name.len()).then_some(rest)
+    }
+}
+
+/// The row of a request, and what follows its fixed part in the path.
+fn find<'r>(exchange: &Exchange<'r>) -> Result<(&'static Route, &'r str), Problem> {
     if exchange.request.target.len() > MAX_TARGET_BYTES {
         return Err(Problem::new(Code::BadRequest, "The path and query are too long."));
     }
     let path = exchange.request.path();
-    let fits = |route: &&Route| match route.path {
-        Path::Exact(exact) => path == exact,
-        Path::Under(prefix) => path.starts_with(prefix),
-    };
-    let route = ROUTES.iter().find(fits).ok_or_else(|| Problem::new(Code::NotFound, "There is no such route."))?;
+    let found = ROUTES.iter().find_map(|route| Some((route, route.rest(path)?)));
+    let (route, rest) = found.ok_or_else(|| Problem::new(Code::NotFound, "There is no such route."))?;
     let allow = match (route.methods, exchange.request.method.as_str()) {
-        (Methods::Any, _) | (Methods::Get, "GET" | "HEAD") | (Methods::Post, "POST") => return Ok(route),
+        (Methods::Any, _) | (Methods::Get, "GET" | "HEAD") | (Methods::Post, "POST") => return Ok((route, rest)),
         (Methods::Get, _) => "GET, HEAD",
         (Methods::Post, _) => "POST",
     };

@@ -13,9 +13,6 @@ use crate::{
     token::access::Access,
 };
 
-/// Before the id of the one app whose tokens are taken.
-pub(super) const VERIFY_APP: &str = "/api/verify/app/";
-
 #[derive(Serialize)]
 struct Shown<'a> {
     session: ShownSession<'a>,
@@ -71,8 +68,12 @@ pub(super) async fn verify<H: Host>(
     Ok(Response { status: 200, head, body: Vec::new() })
 }
 
-pub(super) async fn verify_app<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Result<Response, Problem> {
-    let rest = exchange.request.path().strip_prefix(VERIFY_APP).unwrap_or_default();
+/// The same for the tokens of one app, whose id begins `rest`. An id of no app lets nobody in.
+pub(super) async fn verify_app<H: Host>(
+    service: &Service<H>,
+    exchange: &Exchange<'_>,
+    rest: &str,
+) -> Result<Response, Problem> {
     verify(service, exchange, Some(rest.split('/').next().unwrap_or_default())).await
 }
 
