@@ -17,6 +17,16 @@ pub enum Event {
     LoginOk,
     /// A code did not.
     LoginFail,
+    /// A session was renewed.
+    TokenRefresh,
+    /// The refresh token before the newest was answered with its successor again.
+    TokenReplay,
+    /// A refresh token was newer than the store knows.
+    TokenAhead,
+    /// A spent refresh token was used, and its session ended.
+    TokenReuse,
+    /// A session was not renewed.
+    TokenFail,
     /// A session was ended.
     SessionRevoke,
 }
@@ -51,6 +61,9 @@ pub struct Note {
     /// Whether the user was unknown so far.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_new: Option<bool>,
+    /// Whether an earlier login was answered again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub is_repeated: Option<bool>,
 }
 
 /// A note with its ids as they may stand in a log.
@@ -115,6 +128,11 @@ impl Event {
         match self {
             Self::LoginOk => "login.ok",
             Self::LoginFail => "login.fail",
+            Self::TokenRefresh => "token.refresh",
+            Self::TokenReplay => "token.replay",
+            Self::TokenAhead => "token.ahead",
+            Self::TokenReuse => "token.reuse",
+            Self::TokenFail => "token.fail",
             Self::SessionRevoke => "session.revoke",
         }
     }
@@ -123,8 +141,9 @@ impl Event {
     #[must_use]
     pub const fn level(self) -> Level {
         match self {
-            Self::LoginOk | Self::SessionRevoke => Level::Info,
-            Self::LoginFail => Level::Warn,
+            Self::LoginOk | Self::TokenRefresh | Self::TokenReplay | Self::SessionRevoke => Level::Info,
+            Self::LoginFail | Self::TokenFail | Self::TokenAhead => Level::Warn,
+            Self::TokenReuse => Level::Error,
         }
     }
 }

@@ -47,10 +47,16 @@ impl UnixSeconds {
         Duration::from_secs(self.0.saturating_sub(earlier.0))
     }
 
+    /// This instant plus so many seconds, or the last representable instant.
+    #[must_use]
+    pub const fn plus(self, seconds: u64) -> Self {
+        Self(self.0.saturating_add(seconds))
+    }
+
     /// This instant plus `duration`, or the last representable instant.
     #[must_use]
     pub const fn after(self, duration: Duration) -> Self {
-        Self(self.0.saturating_add(duration.as_secs()))
+        self.plus(duration.as_secs())
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
 
 pub use apps::referenced;
 pub use callers::{Client, ShadowMark, Tokens};
-pub use value::BaseUrl;
+pub use value::{BaseUrl, LONGEST as LONGEST_SESSION};
 
 /// The names of all settings, and with them of what `/readyz` may name.
 pub const SETTINGS: [&str; 27] = [

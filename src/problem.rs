@@ -169,6 +169,12 @@ impl Problem {
         self.code.map_or("no_credentials", |code| code.facts().name)
     }
 
+    /// A session this node may not see yet.
+    #[must_use]
+    pub fn lagging() -> Self {
+        Self::new(Code::StoreLagging, "Nothing was decided; ask again.").because("session.lagging")
+    }
+
     /// As an answer.
     #[must_use]
     pub fn response(&self, trace_id: &str) -> Response {

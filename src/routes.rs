@@ -3,9 +3,11 @@
 
 mod bearer;
 mod body;
+mod grant;
 mod login;
 mod logout;
 mod operation;
+mod refresh;
 mod session;
 
 use serde::Serialize;
@@ -22,7 +24,7 @@ pub use body::MAX_BODY_BYTES;
 pub use operation::{BUILT, COMMIT, VERSION};
 
 /// The header fields the core reads, in lower case. A host need not pass any other.
-pub const READS: [&str; 4] = ["authorization", "content-type", "traceparent", "x-trace-id"];
+pub const READS: [&str; 5] = ["authorization", "content-type", "idempotency-key", "traceparent", "x-trace-id"];
 
 /// One row of the table.
 struct Route {
@@ -45,6 +47,7 @@ enum Methods {
 #[derive(Clone, Copy)]
 enum Handler {
     Login,
+    Refresh,
     Logout,
     Session,
     Verify,
@@ -57,6 +60,7 @@ enum Handler {
 /// The first row that fits counts.
 const ROUTES: &[Route] = &[
     Route::new("/api/login", Methods::Post, Handler::Login),
+    Route::new("/api/token/refresh", Methods::Post, Handler::Refresh),
     Route::new("/api/logout", Methods::Post, Handler::Logout),
     Route::new("/api/session", Methods::Get, Handler::Session),
     Route::new("/api/verify/app/{id}/*", Methods::Any, Handler::VerifyApp),
@@ -80,6 +84,7 @@ pub(crate) async fn answer<H: Host>(
     };
     let answer = match route.handler {
         Handler::Login => login::log_in(service, exchange).await,
+        Handler::Refresh => refresh::refresh(service, exchange).await,
         Handler::Logout => logout::log_out(service, exchange).await,
         Handler::Session => session::show(service, exchange).await,
         Handler::Verify => session::verify(service, exchange, None).await,

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    clock::UnixSeconds,
+    clock::{UnixMillis, UnixSeconds},
     platforms::Platform,
     random::Random,
     secret::Secret,
@@ -88,6 +88,27 @@ pub struct Tombstone {
 pub enum Why {
     /// Its owner logged out.
     Logout,
+    /// A spent refresh token was used.
+    Reuse,
+    /// Its owner logged out everywhere.
+    LogoutAll,
+    /// Its owner ended it from another session.
+    Device,
+    /// An operator ended it.
+    Operator,
+    /// Its user has as many sessions as they may have.
+    Evicted,
+}
+
+/// `g`: how far the refresh tokens of a session have come. Its stored form grows with the counter,
+/// byte by byte, so a host that compares keeps the later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "([u8; 4], [u8; 8])", from = "([u8; 4], [u8; 8])")]
+pub struct Moved {
+    /// The counter of the newest refresh token.
+    pub counter: u32,
+    /// When it became so.
+    pub at: UnixSeconds,
 }
 
 /// `o` and `y`: whose an openid or unionid is.
@@ -99,8 +120,49 @@ pub struct Identity(pub Subject);
 pub struct Recent(pub Vec<SessionId>);
 
 impl Epoch {
-    /// The epoch of a blocked user: no session reaches it.
-    pub const BLOCKED: Self = Self(u64::MAX);
+    /// Set in the epoch of a blocked user, which no session reaches. A bit and not a value: what the
+    /// epoch was before must still be known when the user is unblocked, or sessions that were over
+    /// would live again.
+    const BLOCKED: u64 = 1 << 63;
+
+    /// Whether the user may not log in.
+    #[must_use]
+    pub const fn is_blocked(self) -> bool {
+        self.0 & Self::BLOCKED != 0
+    }
+
+    /// The epoch after this one, at `now`, by which every session so far is over. It follows the
+    /// clock so that a lost record cannot make it begin again below sessions that are over.
+    #[must_use]
+    pub fn next(self, now: UnixMillis) -> Self {
+        let blocked = self.0 & Self::BLOCKED;
+        let number = (self.0 & !Self::BLOCKED).max(now.0 & !Self::BLOCKED).saturating_add(1) & !Self::BLOCKED;
+        Self(number | blocked)
+    }
+
+    /// The same for a user who may not log in any more.
+    #[must_use]
+    pub const fn blocked(self) -> Self {
+        Self(self.0 | Self::BLOCKED)
+    }
+
+    /// The same for a user who may log in again.
+    #[must_use]
+    pub const fn unblocked(self) -> Self {
+        Self(self.0 & !Self::BLOCKED)
+    }
+}
+
+impl From<Moved> for ([u8; 4], [u8; 8]) {
+    fn from(moved: Moved) -> Self {
+        (moved.counter.to_be_bytes(), moved.at.0.to_be_bytes())
+    }
+}
+
+impl From<([u8; 4], [u8; 8])> for Moved {
+    fn from((counter, at): ([u8; 4], [u8; 8])) -> Self {
+        Self { counter: u32::from_be_bytes(counter), at: UnixSeconds(u64::from_be_bytes(at)) }
+    }
 }
 
 impl Recent {
@@ -194,6 +256,10 @@ impl Record for Epoch {
     const VERSION: u8 = 1;
 }
 
+impl Record for Moved {
+    const VERSION: u8 = 1;
+}
+
 impl Record for Tombstone {
     const VERSION: u8 = 1;
 }
@@ -239,7 +305,7 @@ mod tests {
         let seen = [
             hex(&session().seal("k", &ring, &SeededRandom::new(1))),
             hex(&envelope::maced(&identity, forever, "k", &MacKey::of_bytes(b"m"))),
-            hex(&envelope::plain(&Epoch::BLOCKED, forever)),
+            hex(&envelope::plain(&Epoch(u64::MAX), forever)),
             hex(&envelope::plain(&tombstone, UnixSeconds(1))),
             hex(&envelope::plain(&recent, UnixSeconds(1))),
         ];
@@ -270,7 +336,26 @@ mod tests {
         let at = |epoch, now| session().is_live(Epoch(epoch), UnixSeconds(now));
         assert!(at(0, 1_700_000_599) && at(3, 0));
         assert!(!at(0, 1_700_000_600) && !at(4, 0));
-        assert!(!session().is_live(Epoch::BLOCKED, UnixSeconds(0)));
+        assert!(!session().is_live(Epoch::default().blocked(), UnixSeconds(0)));
+    }
+
+    #[test]
+    fn epochs_only_grow_and_a_block_keeps_the_number() {
+        let now = UnixMillis(1000);
+        assert_eq!((Epoch(0).next(now), Epoch(5000).next(now)), (Epoch(1001), Epoch(5001)));
+        let blocked = Epoch(5000).next(now).blocked();
+        assert!(blocked.is_blocked() && blocked > Epoch(u64::MAX >> 1));
+        assert_eq!((blocked.unblocked(), blocked.next(now).unblocked()), (Epoch(5001), Epoch(5002)));
+        assert!(blocked.next(now).is_blocked(), "who is blocked and logs out everywhere stays blocked");
+        assert!(Epoch(u64::MAX).is_blocked() && Epoch(u64::MAX).next(now).is_blocked());
+    }
+
+    #[test]
+    fn the_stored_counter_compares_as_bytes() {
+        let stored = |counter, at| envelope::plain(&Moved { counter, at: UnixSeconds(at) }, UnixSeconds(9));
+        assert!(stored(256, 1) > stored(255, 2) && stored(1, 2) > stored(1, 1) && stored(1 << 31, 0) > stored(1, 0));
+        let moved = Moved { counter: 300, at: UnixSeconds(1_700_000_000) };
+        assert_eq!(envelope::read_plain(&stored(300, 1_700_000_000)), Ok(moved));
     }
 
     #[test]

@@ -11,8 +11,8 @@ use base64ct::{Base64UrlUnpadded, Encoding as _};
 use super::{LimitPolicy, Wrong};
 use crate::{clock::UnixSeconds, secret::Secret, session::MAX_RECENT, token::keys::MIN_SECRET_BYTES};
 
-/// Ten years. No lifetime here is meant to be longer, and sums of them never overflow.
-const LONGEST: Duration = days(3650);
+/// The longest any lifetime may be set to: ten years. Sums of them never overflow.
+pub const LONGEST: Duration = days(3650);
 
 /// Scheme and host of a platform, without a path: https, or http to a loopback address.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -55,7 +55,7 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
         };
         let is_new = joined.is_none();
         let owner = self.owner(joined.unwrap_or(derived), (derived, epoch), is_new, stages).await?;
-        if owner.epoch == Epoch::BLOCKED {
+        if owner.epoch.is_blocked() {
             return Ok(owner);
         }
         let writes = [Some(openid_key.clone()), unionid_key.filter(|_| is_new)].into_iter().flatten();

@@ -1,10 +1,11 @@
-//! `POST /api/login`: `{code, app?, platform?, device?: {id?, label?}}`.
+//! `POST /api/login`: `{code, app?, platform?, device?: {id?, label?}}`, with or without an
+//! `Idempotency-Key`.
 
 use std::borrow::Cow;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use super::{body, json};
+use super::{body, grant};
 use crate::{
     audit::Event,
     host::Host,
@@ -28,32 +29,6 @@ struct Wish<'a> {
     device: Option<Device>,
 }
 
-#[derive(Serialize)]
-struct Granted<'a> {
-    access_token: &'a str,
-    token_type: &'static str,
-    expires_in: u64,
-    refresh_token: &'a str,
-    refresh_expires_in: u64,
-    session: Session,
-    user: User<'a>,
-}
-
-#[derive(Serialize)]
-struct Session {
-    id: String,
-    created_at: String,
-    expires_at: String,
-}
-
-#[derive(Serialize)]
-struct User<'a> {
-    id: String,
-    is_new: bool,
-    app: &'a str,
-    platform: &'static str,
-}
-
 pub(super) async fn log_in<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Result<Response, Problem> {
     let answer = attempt(service, exchange).await;
     if let Err(problem) = &answer {
@@ -66,6 +41,7 @@ pub(super) async fn log_in<H: Host>(service: &Service<H>, exchange: &Exchange<'_
 async fn attempt<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Result<Response, Problem> {
     let stages = &exchange.stages;
     let wish = stages.run(Stage::Parse, || body::read::<Wish<'_>>(exchange.request))?;
+    let idempotency = idempotency_key(exchange)?;
     let code = LoginCode::new(wish.code).ok_or_else(|| {
         let detail = format!("code: 1 to {MAX_CODE_BYTES} bytes, no control characters.");
         Problem::new(Code::BadRequest, detail)
@@ -82,39 +58,26 @@ async fn attempt<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Resu
             note.platform = Some(app.platform.name());
         });
     }
-    let attempt = Attempt { app: wish.app.as_deref(), platform: wish.platform.as_deref(), code, device };
-    let granted = login.log_in(attempt, stages).await?;
+    let attempt = Attempt { app: wish.app.as_deref(), platform: wish.platform.as_deref(), code, device, idempotency };
+    let LoggedIn { grant, is_new, is_repeated } = login.log_in(attempt, stages).await?;
     exchange.note(|note| {
-        note.sid = Some(granted.sid);
-        note.subject = Some(granted.subject);
-        note.is_new = Some(granted.is_new);
+        note.sid = Some(grant.sid);
+        note.subject = Some(grant.subject);
+        note.is_new = Some(is_new);
+        note.is_repeated = is_repeated.then_some(true);
     });
     service.event(Event::LoginOk, exchange);
-    service.host().later(login.remember(granted.subject, granted.sid));
-    Ok(json(200, &Granted::from(&granted)))
+    service.host().later(login.remember(grant.subject, grant.sid));
+    Ok(grant::answer(&grant, Some(is_new)))
 }
 
-impl<'a> From<&'a LoggedIn<'_>> for Granted<'a> {
-    fn from(granted: &'a LoggedIn<'_>) -> Self {
-        Self {
-            access_token: &granted.access_token,
-            token_type: "Bearer",
-            expires_in: granted.expires_in,
-            refresh_token: &granted.refresh_token,
-            refresh_expires_in: granted.refresh_expires_in,
-            session: Session {
-                id: granted.sid.text(),
-                created_at: granted.created.to_string(),
-                expires_at: granted.expires.to_string(),
-            },
-            user: User {
-                id: granted.subject.text(),
-                is_new: granted.is_new,
-                app: &granted.app.id,
-                platform: granted.app.platform.name(),
-            },
-        }
-    }
+/// The value of `Idempotency-Key`, where the client sent one.
+fn idempotency_key<'r>(exchange: &Exchange<'r>) -> Result<Option<&'r str>, Problem> {
+    const FORM: &str = "Idempotency-Key: once, 16 to 128 visible ASCII characters.";
+    let problem = || Problem::new(Code::BadRequest, FORM);
+    let Some(value) = exchange.request.head.only("idempotency-key").map_err(|_| problem())? else { return Ok(None) };
+    let fits = (16..=128).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic);
+    std::str::from_utf8(value).ok().filter(|_| fits).map(Some).ok_or_else(problem)
 }
 
 impl From<LoginError> for Problem {
@@ -122,6 +85,10 @@ impl From<LoginError> for Problem {
         match error {
             LoginError::AppUnknown => Self::new(Code::AppUnknown, "Name one of the configured apps."),
             LoginError::CodeUsed => code_used("code.spent"),
+            LoginError::OtherWish => Self::new(
+                Code::IdempotencyMismatch,
+                "Another app, platform or device than with this key before; use a key for one wish only.",
+            ),
             LoginError::Overloaded => Self::new(Code::Overloaded, "Too many logins of this app at once."),
             LoginError::Blocked => Self::new(Code::UserBlocked, "The user was blocked.").because("user.blocked"),
             LoginError::Platform(error) => error.into(),

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{bearer, json};
 use crate::{
     host::Host,
-    login::AuthError,
+    login::{AuthError, LiveError},
     message::{Head, Response},
     problem::Problem,
     service::{Exchange, Service},
@@ -96,7 +96,8 @@ async fn authenticate<'s, H: Host>(
 impl From<AuthError> for Problem {
     fn from(error: AuthError) -> Self {
         match error {
-            AuthError::Store(fault) => fault.into(),
+            AuthError::Session(LiveError::Store(fault)) => fault.into(),
+            AuthError::Session(LiveError::Lagging) => Self::lagging(),
             refused => Self::token_invalid(refused.to_string()),
         }
     }

@@ -388,7 +388,7 @@ fn a_blocked_user_is_refused_and_nothing_is_written() {
     let world = World::new();
     let user = world.logged_in("alice-1")["user"]["id"].as_str().and_then(Subject::parse).expect("a subject");
     let epoch_key = Layout::new("default").epoch(user);
-    world.host.store.plant(&epoch_key, envelope::plain(&Epoch::BLOCKED, UnixSeconds(0)));
+    world.host.store.plant(&epoch_key, envelope::plain(&Epoch(0).blocked(), UnixSeconds(0)));
     let before = world.host.store.changes_made();
     assert_eq!(problem(&world.log_in("alice-2")), failing("user_blocked", 403));
     assert_eq!(world.host.store.changes_made(), before);
@@ -631,7 +631,7 @@ fn the_description_names_what_is_read_and_what_apps_refer_to() {
     let described = world.service.describe();
     assert!(described.problems.is_empty() && described.settings.contains(&"shop_secret".to_owned()));
     assert!(described.settings.contains(&"master_key".to_owned()));
-    assert_eq!(described.reads, ["authorization", "content-type", "traceparent", "x-trace-id"]);
+    assert_eq!(described.reads, ["authorization", "content-type", "idempotency-key", "traceparent", "x-trace-id"]);
     assert_eq!(body(&world.send("GET", "/version", &[], ""))["version"], described.version.as_str());
 }
 

@@ -32,6 +32,12 @@ impl Layout {
         self.key("x", &sid.text())
     }
 
+    /// `g/<sid>`: how far its refresh tokens have come.
+    #[must_use]
+    pub fn moved(&self, sid: SessionId) -> String {
+        self.key("g", &sid.text())
+    }
+
     /// `e/<sub>`: the user's epoch.
     #[must_use]
     pub fn epoch(&self, subject: Subject) -> String {
@@ -85,6 +91,7 @@ mod tests {
         let keys = [
             layout.session(sid),
             layout.tombstone(sid),
+            layout.moved(sid),
             layout.epoch(subject),
             layout.recent(subject),
             layout.openid(hash),

@@ -56,6 +56,7 @@ pub struct MasterKeys {
     /// Seals stored records.
     pub seal: XChaCha20Poly1305,
     sid: MacKey,
+    idempotency: MacKey,
 }
 
 /// What `subject_key` gives.
@@ -122,6 +123,7 @@ impl MasterKeys {
             refresh: MacKey::derived(&root, b"master/refresh"),
             seal: XChaCha20Poly1305::new((&*seal).into()),
             sid: MacKey::derived(&root, b"master/sid"),
+            idempotency: MacKey::derived(&root, b"master/idempotency"),
         }
     }
 
@@ -129,6 +131,12 @@ impl MasterKeys {
     #[must_use]
     pub fn code(&self, app: &App, code: &str) -> CodeMac {
         CodeMac(self.sid.over(&[app.id.as_bytes(), code.as_bytes()]))
+    }
+
+    /// What this key makes of an idempotency key and what came with it.
+    #[must_use]
+    pub fn idempotency(&self, fields: &[&[u8]]) -> [u8; 16] {
+        left(&self.idempotency.over(fields))
     }
 }
 

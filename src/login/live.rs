@@ -1,0 +1,134 @@
+//! Which sessions count, and who is behind a bearer token.
+//!
+//! A session is live while `s` exists, opens under its key and has not ended, no `x` exists, and
+//! its epoch is not below the user's `e`. Only a store that says so ends one: a store that fails,
+//! or holds what nobody can read, ends nothing and lets nobody in.
+
+use super::{Login, StoreFault, read_epoch};
+use crate::{
+    clock::UnixSeconds,
+    session::{Session, SessionId},
+    store::{Store, envelope::Unreadable},
+    timing::{Stage, Stages},
+    token::{
+        access::{self, Access, AccessError, Expiry},
+        keys::Subject,
+    },
+};
+
+/// Why a session does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LiveError {
+    /// It is over, for this reason.
+    #[error("{0}")]
+    Ended(&'static str),
+    /// It may be too new for this node to see it.
+    #[error("session.lagging")]
+    Lagging,
+    /// The store did not do its part.
+    #[error(transparent)]
+    Store(#[from] StoreFault),
+}
+
+/// Why a bearer token opens nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AuthError {
+    /// The token is not good.
+    #[error(transparent)]
+    Token(#[from] AccessError),
+    /// Its session does not count.
+    #[error(transparent)]
+    Session(#[from] LiveError),
+}
+
+/// What a token says of its session, for [`Login::live`].
+#[derive(Clone, Copy)]
+pub(super) struct Named {
+    pub(super) sid: SessionId,
+    pub(super) subject: Subject,
+    /// Whether the token may be younger than [`crate::config::Config::store_lag`].
+    pub(super) is_young: bool,
+}
+
+impl<S: Store, P> Login<S, P> {
+    /// What an access token says, without asking the store: its session may be over.
+    ///
+    /// # Errors
+    /// [`AuthError::Token`]; [`AuthError::Session`] for another app than `only`.
+    pub fn authenticate_offline(
+        &self,
+        token: &str,
+        only: Option<&str>,
+        stages: &Stages<'_>,
+    ) -> Result<Access<'_>, AuthError> {
+        let now = self.now();
+        let access = stages
+            .run(Stage::Sign, || access::verify(token, self.config(), &self.setup.ring, now, Expiry::Enforced))?;
+        if only.is_some_and(|app| app != access.app.id) {
+            return Err(LiveError::Ended("session.other_app").into());
+        }
+        if access.issued < self.config().sessions_valid_after {
+            return Err(LiveError::Ended("session.before_valid_after").into());
+        }
+        Ok(access)
+    }
+
+    /// The live session of an access token; with `only`, of that app alone.
+    ///
+    /// # Errors
+    /// [`AuthError`] for a token or a session that no longer counts.
+    pub async fn authenticate(
+        &self,
+        token: &str,
+        only: Option<&str>,
+        stages: &Stages<'_>,
+    ) -> Result<(Access<'_>, Session), AuthError> {
+        let access = self.authenticate_offline(token, only, stages)?;
+        let keys =
+            [&self.layout.session(access.sid), &self.layout.tombstone(access.sid), &self.layout.epoch(access.subject)];
+        let records = self.get_some(keys, stages).await.map_err(LiveError::from)?;
+        let is_young = self.now().since(access.issued) < self.config().store_lag;
+        let named = Named { sid: access.sid, subject: access.subject, is_young };
+        let session = self.live(named, records, stages)?;
+        if session.app != access.app.id {
+            return Err(LiveError::Ended("session.other_app").into());
+        }
+        Ok((access, session))
+    }
+
+    /// The session of these records, `s`, `x` and `e`, if it counts.
+    pub(super) fn live(
+        &self,
+        named: Named,
+        [session, tombstone, epoch]: [Option<Vec<u8>>; 3],
+        stages: &Stages<'_>,
+    ) -> Result<Session, LiveError> {
+        let epoch = read_epoch(epoch.as_deref())?;
+        if tombstone.is_some() {
+            return Err(LiveError::Ended("session.revoked"));
+        }
+        let absent = if named.is_young { LiveError::Lagging } else { LiveError::Ended("session.absent") };
+        let value = session.ok_or(absent)?;
+        let key = self.layout.session(named.sid);
+        let session = match stages.run(Stage::Sign, || Session::open(&value, &key, &self.setup.ring)) {
+            Ok(session) => session,
+            Err(Unreadable::Damaged) => return Err(LiveError::Ended("session.damaged")),
+            Err(foreign) => return Err(StoreFault::from(foreign).into()),
+        };
+        if session.subject != named.subject {
+            return Err(LiveError::Ended("session.other_owner"));
+        }
+        if session.created < self.config().sessions_valid_after {
+            return Err(LiveError::Ended("session.before_valid_after"));
+        }
+        if !session.is_live(epoch, self.now()) {
+            return Err(LiveError::Ended("session.ended"));
+        }
+        Ok(session)
+    }
+
+    /// When a session was last refreshed, or began.
+    pub(super) fn last_used(session: &Session, moved: Option<crate::session::Moved>) -> UnixSeconds {
+        moved.map_or(session.created, |moved| moved.at)
+    }
+}
