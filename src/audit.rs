@@ -61,6 +61,9 @@ pub struct Note {
     /// Whether the user was unknown so far.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_new: Option<bool>,
+    /// Whether it belongs to a load test.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub is_shadow: Option<bool>,
     /// Whether an earlier login was answered again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_repeated: Option<bool>,

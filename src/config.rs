@@ -142,9 +142,21 @@ pub struct Problem {
     pub what: Cow<'static, str>,
 }
 
+/// Whose traffic it is. The two have keys, tokens and stored state of their own, so that a load test
+/// on a live service can touch no user and imitate none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Realm {
+    /// Users.
+    Live,
+    /// A load test.
+    Shadow,
+}
+
 /// A configured service.
 #[derive(Debug)]
 pub struct Setup {
+    /// Whose traffic it is for.
+    pub realm: Realm,
     /// What was set.
     pub config: Config,
     /// The keys of `master_key`.
@@ -159,6 +171,17 @@ impl Setup {
     /// # Errors
     /// Every [`Problem`] there is.
     pub fn read(settings: &[(String, String)]) -> Result<Self, Vec<Problem>> {
+        Self::read_for(Realm::Live, settings)
+    }
+
+    /// The same service for shadow traffic, where such is configured.
+    #[must_use]
+    pub fn shadow(&self, settings: &[(String, String)]) -> Option<Self> {
+        self.config.shadow.as_ref()?;
+        Self::read_for(Realm::Shadow, settings).ok()
+    }
+
+    fn read_for(realm: Realm, settings: &[(String, String)]) -> Result<Self, Vec<Problem>> {
         let mut reader = Reader { settings, problems: Vec::new() };
         let master = reader.required("master_key", value::keys);
         let subject = reader.required("subject_key", value::key);
@@ -167,8 +190,12 @@ impl Setup {
         {
             reader.problem("subject_key", "also in master_key");
         }
-        let issuer = reader.or("issuer", "edgepass".to_owned(), value::label);
-        let audience = reader.or("audience", issuer.clone(), value::label);
+        let named = reader.or("issuer", "edgepass".to_owned(), value::label);
+        let audience = reader.or("audience", named.clone(), value::label);
+        let issuer = match realm {
+            Realm::Live => named,
+            Realm::Shadow => format!("{named}/shadow"),
+        };
         let access_ttl = reader.or("access_ttl", Duration::from_mins(10), value::duration);
         let session_ttl = reader.or("session_ttl", value::days(90), value::duration);
         let reusable_codes = reader.or("reusable_codes", false, value::switch);
@@ -196,9 +223,9 @@ impl Setup {
             apps,
         };
         reader.name_unknown();
-        match (master.as_deref().and_then(KeyRing::new), subject) {
+        match (master.as_deref().and_then(|keys| KeyRing::new(keys, realm)), subject) {
             (Some(ring), Some(subject)) if reader.problems.is_empty() => {
-                Ok(Self { config, ring, subjects: SubjectKeys::new(&subject) })
+                Ok(Self { realm, config, ring, subjects: SubjectKeys::new(&subject, realm) })
             }
             _ => Err(reader.problems),
         }

@@ -12,6 +12,9 @@ mod identity;
 mod live;
 mod refresh;
 mod revoke;
+mod subject_key;
+
+use std::cell::Cell;
 
 use crate::{
     clock::{Clock, UnixSeconds},
@@ -35,6 +38,7 @@ pub use code::{Attempt, LoggedIn, LoginError};
 pub use live::{AuthError, LiveError};
 pub use refresh::{RefreshError, Refreshed, Standing, Turn};
 pub use revoke::{Credential, LoggedOut, LogoutError};
+pub use subject_key::SubjectKeyError;
 
 use flight::Flights;
 
@@ -47,6 +51,7 @@ pub struct Login<S, P> {
     setup: Setup,
     layout: Layout,
     flights: Flights,
+    subject_key_agrees: Cell<bool>,
 }
 
 /// The tokens of a session.
@@ -89,9 +94,9 @@ impl<S: Store, P> Login<S, P> {
     /// A service over these parts.
     #[must_use]
     pub fn new(store: S, platforms: P, clock: Box<dyn Clock>, random: Box<dyn Random>, setup: Setup) -> Self {
-        let layout = Layout::new(&setup.config.deployment);
+        let layout = Layout::new(&setup.config.deployment, setup.realm);
         let flights = Flights::new(setup.config.app_concurrency);
-        Self { store, platforms, clock, random, setup, layout, flights }
+        Self { store, platforms, clock, random, setup, layout, flights, subject_key_agrees: Cell::new(false) }
     }
 
     /// What was configured.
@@ -104,11 +109,6 @@ impl<S: Store, P> Login<S, P> {
     #[must_use]
     pub fn log_hash(&self, id: &[u8; 16]) -> String {
         self.setup.subjects.log_hash(id)
-    }
-
-    /// Whether the store answers.
-    pub async fn store_answers(&self) -> bool {
-        self.store.get(&[&self.layout.probe()]).await.is_ok()
     }
 
     fn now(&self) -> UnixSeconds {
@@ -273,7 +273,7 @@ mod tests {
         let store = MemoryStore::default();
         let login = login(store.clone());
         let subject = Subject::from_bytes([1; 16]);
-        let key = Layout::new("default").recent(subject);
+        let key = Layout::new("default", crate::config::Realm::Live).recent(subject);
         let sids = [SessionId::from_bytes([1; 16]), SessionId::from_bytes([2; 16])];
         for sid in sids {
             block_on(login.remember(subject, sid));

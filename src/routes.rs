@@ -24,7 +24,8 @@ pub use body::MAX_BODY_BYTES;
 pub use operation::{BUILT, COMMIT, VERSION};
 
 /// The header fields the core reads, in lower case. A host need not pass any other.
-pub const READS: [&str; 5] = ["authorization", "content-type", "idempotency-key", "traceparent", "x-trace-id"];
+pub const READS: [&str; 7] =
+    ["authorization", "content-type", "idempotency-key", "traceparent", "x-edgepass-load-token", "x-env", "x-trace-id"];
 
 /// One row of the table.
 struct Route {
@@ -90,7 +91,7 @@ pub(crate) async fn answer<H: Host>(
         Handler::Verify => session::verify(service, exchange, None).await,
         Handler::VerifyApp => session::verify_app(service, exchange, rest).await,
         Handler::Health => Ok(operation::health()),
-        Handler::Ready => Ok(operation::ready(service).await),
+        Handler::Ready => Ok(operation::ready(service, exchange).await),
         Handler::Version => Ok(operation::version()),
     };
     (route.name, answer)

@@ -9,10 +9,10 @@ use std::{
 use crate::{
     audit::{self, Event, Hashed, Note},
     clock::{Clock, Sleep, UnixMillis},
-    config::{self, App, Problem as SettingProblem, Setup},
+    config::{self, App, Problem as SettingProblem, Realm, Setup},
     host::{Host, Level},
-    login::Login,
-    message::{Request, Response},
+    login::{Login, SubjectKeyError},
+    message::{Head, Request, Response},
     platforms::{self, LoginCode, PlatformClient, PlatformError, PlatformSession},
     problem::{Code, Problem},
     random::Random,
@@ -27,10 +27,11 @@ use crate::{
 pub struct Service<H: Host> {
     host: H,
     login: Result<Login<H::Store, Ports<H>>, Vec<SettingProblem>>,
+    shadow: Option<Login<H::Store, Ports<H>>>,
     settings: Vec<String>,
     problems_logged: Cell<bool>,
-    /// When the store was last asked whether it answers, and whether it did.
-    pub(crate) store_answered: Cell<Option<(UnixMillis, bool)>>,
+    /// When the store was last looked at, and what was found.
+    pub(crate) store_seen: Cell<Option<(UnixMillis, Result<(), SubjectKeyError>)>>,
 }
 
 /// What a host may know before it sends the first request.
@@ -56,6 +57,7 @@ pub(crate) struct Exchange<'r> {
     pub(crate) request: &'r Request,
     pub(crate) trace: Trace,
     pub(crate) stages: Stages<'r>,
+    realm: Cell<Realm>,
     note: RefCell<Note>,
 }
 
@@ -68,11 +70,13 @@ impl<H: Host> Service<H> {
     #[must_use]
     pub fn new(host: H, settings: &[(String, String)]) -> Self {
         let ports = || Ports(host.clone());
-        let login = Setup::read(settings)
-            .map(|setup| Login::new(host.store().clone(), ports(), Box::new(ports()), Box::new(ports()), setup));
+        let login = |setup| Login::new(host.store().clone(), ports(), Box::new(ports()), Box::new(ports()), setup);
+        let setup = Setup::read(settings);
+        let shadow = setup.as_ref().ok().and_then(|setup| setup.shadow(settings)).map(login);
+        let login = setup.map(login);
         let mut known: Vec<String> = config::SETTINGS.iter().map(ToString::to_string).collect();
         known.extend(config::referenced(settings));
-        Self { host, login, settings: known, problems_logged: Cell::new(false), store_answered: Cell::new(None) }
+        Self { host, login, shadow, settings: known, problems_logged: Cell::new(false), store_seen: Cell::new(None) }
     }
 
     /// What this build reads, and what is wrong with the settings it was given.
@@ -97,11 +101,18 @@ impl<H: Host> Service<H> {
             trace: Trace::of(&request.head, self.host.random()),
             request: &request,
             stages: Stages::new(timed.then_some(clock)),
+            realm: Cell::new(Realm::Live),
             note: RefCell::default(),
         };
         self.log_problems(&exchange.trace);
 
-        let (route, answer) = routes::answer(self, &exchange).await;
+        let (route, answer) = match self.realm(&request.head) {
+            Ok(realm) => {
+                exchange.enter(realm);
+                routes::answer(self, &exchange).await
+            }
+            Err(problem) => ("none", Err(problem)),
+        };
         let mut response = answer.unwrap_or_else(|problem| {
             exchange.note_problem(&problem);
             problem.response(&exchange.trace.id)
@@ -124,11 +135,40 @@ impl<H: Host> Service<H> {
         self.login.as_ref().err().map_or(&[], Vec::as_slice)
     }
 
-    /// The login service, or the answer for want of one.
-    pub(crate) fn login(&self) -> Result<&Login<H::Store, impl PlatformClient + use<H>>, Problem> {
-        self.login.as_ref().map_err(|_| {
+    /// The login service of this exchange's realm, or the answer for want of one.
+    pub(crate) fn login(
+        &self,
+        exchange: &Exchange<'_>,
+    ) -> Result<&Login<H::Store, impl PlatformClient + use<H>>, Problem> {
+        let login = match exchange.realm.get() {
+            Realm::Live => self.login.as_ref().ok(),
+            Realm::Shadow => self.shadow.as_ref(),
+        };
+        login.ok_or_else(|| {
             Problem::new(Code::Config, "A setting is wrong or missing; /readyz names it.").because("config.settings")
         })
+    }
+
+    /// Whose traffic a request is. A mark without its token is nobody's: taken for a user's, a load
+    /// test would log in users; and anyone could have theirs kept out of sight.
+    fn realm(&self, head: &Head) -> Result<Realm, Problem> {
+        let Some(shadow) = self.login.as_ref().ok().and_then(|login| login.config().shadow.as_ref()) else {
+            return Ok(Realm::Live);
+        };
+        let refused = |reason: &'static str| {
+            let detail = "x-env marks a load test, which needs x-edgepass-load-token.";
+            Problem::new(Code::LoadTokenInvalid, detail).because(reason)
+        };
+        let is_marked = match head.only("x-env") {
+            Ok(mark) => mark == Some(shadow.mark.as_bytes()),
+            Err(_) => return Err(refused("shadow.repeated")),
+        };
+        if !is_marked {
+            return Ok(Realm::Live);
+        }
+        let token = head.only("x-edgepass-load-token").ok().flatten();
+        let token = token.and_then(|token| std::str::from_utf8(token).ok()).unwrap_or_default();
+        if shadow.token.is(token) { Ok(Realm::Shadow) } else { Err(refused("shadow.token")) }
     }
 
     /// Logs a security event, before the answer leaves.
@@ -189,6 +229,11 @@ impl<H: Host> Service<H> {
 }
 
 impl Exchange<'_> {
+    fn enter(&self, realm: Realm) {
+        self.realm.set(realm);
+        self.note(|note| note.is_shadow = (realm == Realm::Shadow).then_some(true));
+    }
+
     /// Adds to what the log will say.
     pub(crate) fn note(&self, add: impl FnOnce(&mut Note)) {
         add(&mut self.note.borrow_mut());

@@ -115,6 +115,10 @@ pub struct Moved {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity(pub Subject);
 
+/// `f`: which `subject_key` users here are derived with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fingerprint(pub [u8; 16]);
+
 /// `l`: the newest sessions of a user, newest first. A hint: each is checked before it counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Recent(pub Vec<SessionId>);
@@ -265,6 +269,10 @@ impl Record for Tombstone {
 }
 
 impl Record for Identity {
+    const VERSION: u8 = 1;
+}
+
+impl Record for Fingerprint {
     const VERSION: u8 = 1;
 }
 

@@ -33,7 +33,7 @@ pub struct ShadowMark {
     /// The value of `x-env` that marks it.
     pub mark: String,
     /// The value of `x-edgepass-load-token` without which a mark is refused.
-    pub token: Tokens,
+    pub token: Secret<String>,
 }
 
 #[derive(Deserialize)]
@@ -108,7 +108,7 @@ pub(super) fn shadow(reader: &mut Reader<'_>) -> Option<ShadowMark> {
     }
     let mark = reader.required("shadow_mark", value::label);
     let token = reader.required("load_token", token);
-    Some(ShadowMark { mark: mark?, token: Tokens(vec![token?]) })
+    Some(ShadowMark { mark: mark?, token: token? })
 }
 
 /// 32 to 256 visible ASCII characters.

@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use super::{
-    Grant, Login, StoreFault,
+    Grant, Login, StoreFault, SubjectKeyError,
     idempotency::{REPEATED_SECONDS, Wish},
     live::{LiveError, Named},
     read_moved,
@@ -68,6 +68,9 @@ pub enum LoginError {
     /// An operator blocked the user.
     #[error("blocked")]
     Blocked,
+    /// The users here were derived with another `subject_key`.
+    #[error("config.subject_key")]
+    OtherSubjectKey,
     /// The platform gave no session.
     #[error(transparent)]
     Platform(#[from] PlatformError),
@@ -77,6 +80,15 @@ pub enum LoginError {
     /// The store did not do its part, and the code is spent.
     #[error("{0}")]
     Unstored(StoreFault),
+}
+
+impl From<SubjectKeyError> for LoginError {
+    fn from(error: SubjectKeyError) -> Self {
+        match error {
+            SubjectKeyError::Other => Self::OtherSubjectKey,
+            SubjectKeyError::Store(fault) => Self::Store(fault),
+        }
+    }
 }
 
 impl LoginError {
@@ -115,6 +127,10 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
     /// [`LoginError`]; then nothing was written but, at most, whose the user is.
     pub async fn log_in(&self, attempt: Attempt<'_>, stages: &Stages<'_>) -> Result<LoggedIn<'_>, LoginError> {
         let app = self.config().choose(attempt.app, attempt.platform).ok_or(LoginError::AppUnknown)?;
+        // Once in the life of an instance.
+        if !self.subject_key_agrees.get() {
+            self.compare_subject_key().await?;
+        }
         if self.config().reusable_codes {
             let sid = random_session(&*self.random);
             let user = self.exchange(app, &attempt.code, None, stages).await?;
@@ -247,6 +263,7 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
         wish: Option<Wish>,
         stages: &Stages<'_>,
     ) -> Result<LoggedIn<'l>, LoginError> {
+        self.claim_subject_key().await?;
         let owner = self.identify(app, &user, stages).await?;
         if owner.epoch.is_blocked() {
             return Err(LoginError::Blocked);

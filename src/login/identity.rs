@@ -2,7 +2,8 @@
 //!
 //! What `o` says decides. Where it says nothing: with a unionid the subject `y` knows, else the one
 //! derived from owner and unionid; without one, the one derived from app and openid. What was
-//! written to `o` is read back and used, so two first logins at once end with one subject.
+//! written to `o` without a unionid is read back and used: another login, to which the platform has
+//! just begun to tell the unionid, may have written another subject.
 
 use super::{Login, LoginError, StoreFault, read_epoch};
 use crate::{
@@ -65,6 +66,10 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
             expires: FOREVER.0,
         });
         self.apply(writes.collect(), stages).await?;
+        // Two first logins at once that know the unionid arrive at one subject by themselves.
+        if by_unionid.is_some() {
+            return Ok(owner);
+        }
         let [written] = self.get_some([&openid_key], stages).await?;
         let subject = self.read_identity(&written.ok_or(StoreFault::Short)?, &openid_key)?;
         self.owner(subject, (owner.subject, owner.epoch), is_new, stages).await

@@ -51,7 +51,7 @@ async fn attempt<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Resu
         body::check("device.label", device.label.as_deref().unwrap_or_default(), 256)?;
     }
     let device = wish.device.filter(|device| device.id.is_some() || device.label.is_some());
-    let login = service.login()?;
+    let login = service.login(exchange)?;
     if let Some(app) = login.config().choose(wish.app.as_deref(), wish.platform.as_deref()) {
         exchange.note(|note| {
             note.app = Some(app.id.clone());
@@ -91,6 +91,10 @@ impl From<LoginError> for Problem {
             ),
             LoginError::Overloaded => Self::new(Code::Overloaded, "Too many logins of this app at once."),
             LoginError::Blocked => Self::new(Code::UserBlocked, "The user was blocked.").because("user.blocked"),
+            LoginError::OtherSubjectKey => {
+                Self::new(Code::Config, "The store was filled with another subject_key; the operator has to act.")
+                    .because("config.subject_key")
+            }
             LoginError::Platform(error) => error.into(),
             LoginError::Store(fault) => fault.into(),
             LoginError::Unstored(fault) => {

@@ -32,7 +32,7 @@ pub(super) async fn log_out<H: Host>(service: &Service<H>, exchange: &Exchange<'
             Credential::Refresh(wish.refresh_token.as_deref().ok_or_else(Problem::no_credentials)?)
         }
     };
-    let ended = service.login()?.log_out(credential, &exchange.stages).await?;
+    let ended = service.login(exchange)?.log_out(credential, &exchange.stages).await?;
     exchange.note(|note| {
         note.sid = Some(ended.sid);
         note.subject = Some(ended.subject);

@@ -5,7 +5,13 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use super::json;
-use crate::{config::SETTINGS, host::Host, message::Response, service::Service};
+use crate::{
+    config::SETTINGS,
+    host::Host,
+    login::SubjectKeyError,
+    message::Response,
+    service::{Exchange, Service},
+};
 
 /// Version of this package.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -53,24 +59,31 @@ pub(super) fn health() -> Response {
     json(200, &Health { status: "ok" })
 }
 
-pub(super) async fn ready<H: Host>(service: &Service<H>) -> Response {
+pub(super) async fn ready<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Response {
     let names: Vec<&str> = service.problems().iter().map(|problem| &*problem.setting).collect();
-    let settings: BTreeSet<&str> = names.iter().copied().filter(|name| SETTINGS.contains(name)).collect();
+    let mut settings: BTreeSet<&str> = names.iter().copied().filter(|name| SETTINGS.contains(name)).collect();
     let unknown_settings = names.iter().filter(|name| !settings.contains(**name)).count();
-    let store = match service.login() {
+    let store = match service.login(exchange) {
         Err(_) => "unchecked",
         Ok(login) => {
             let now = service.host().clock().now();
             let fresh = |at: u64| now.0.checked_sub(at).is_some_and(|age| age < STORE_CHECK_MS);
-            let answered = match service.store_answered.get() {
-                Some((at, answered)) if fresh(at.0) => answered,
+            let seen = match service.store_seen.get() {
+                Some((at, seen)) if fresh(at.0) => seen,
                 _ => {
-                    let answered = login.store_answers().await;
-                    service.store_answered.set(Some((now, answered)));
-                    answered
+                    let seen = login.compare_subject_key().await;
+                    service.store_seen.set(Some((now, seen)));
+                    seen
                 }
             };
-            if answered { "ok" } else { "unavailable" }
+            match seen {
+                Ok(()) => "ok",
+                Err(SubjectKeyError::Store(_)) => "unavailable",
+                Err(SubjectKeyError::Other) => {
+                    settings.insert("subject_key");
+                    "of_another_subject_key"
+                }
+            }
         }
     };
     let is_ready = store == "ok";

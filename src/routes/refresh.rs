@@ -38,7 +38,7 @@ pub(super) async fn refresh<H: Host>(service: &Service<H>, exchange: &Exchange<'
 async fn renew<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Result<Response, Problem> {
     let stages = &exchange.stages;
     let wish: Wish<'_> = stages.run(Stage::Parse, || body::read(exchange.request))?;
-    let login = service.login()?;
+    let login = service.login(exchange)?;
     let token = stages.run(Stage::Sign, || login.read_refresh(&wish.refresh_token));
     let token = token.map_err(|_| refused("refresh.form"))?;
     exchange.note(|note| {

@@ -83,7 +83,7 @@ async fn authenticate<'s, H: Host>(
     only: Option<&str>,
 ) -> Result<(Access<'s>, Session), Problem> {
     let token = bearer::token(&exchange.request.head)?.ok_or_else(Problem::no_credentials)?;
-    let login = service.login()?;
+    let login = service.login(exchange)?;
     let (access, session) = login.authenticate(token, only, &exchange.stages).await?;
     exchange.note(|note| {
         note.app = Some(access.app.id.clone());

@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 
 use crate::{
     clock::UnixSeconds,
-    config::tests::{ACTIVE_KEY, OLDER_KEY, SUBJECT_KEY, settings},
+    config::{
+        Realm,
+        tests::{ACTIVE_KEY, OLDER_KEY, SUBJECT_KEY, settings},
+    },
     host::Level,
     message::{Head, Request, Response},
     outbound::{Call, Reply, SendError, SendErrorKind},
@@ -108,6 +111,13 @@ fn request(method: &str, target: &str, fields: &[(&str, &str)], body: impl Into<
 fn accept(call: &Call) -> Reply {
     let code = call.url.split("js_code=").nth(1).and_then(|rest| rest.split(['-', '&']).next()).unwrap_or_default();
     reply(200, json!({"openid": format!("{OPENID}{code}"), "session_key": SESSION_KEY}).to_string())
+}
+
+/// The same for an owner's app: the user is known across apps.
+fn accept_with_unionid(call: &Call) -> Reply {
+    let mut answer: Value = serde_json::from_slice(&accept(call).body).expect("JSON");
+    answer["unionid"] = UNIONID.into();
+    reply(200, answer.to_string())
 }
 
 fn text(response: &Response) -> String {
@@ -251,6 +261,7 @@ fn a_first_login_and_a_later_one_cost_so_many_store_calls() {
         assert_eq!(response.status, 200);
         (world.host.store.keys_read() - before.0, world.host.store.changes_made() - before.1)
     };
+    assert_eq!(cost("zoe-1"), (7, 3), "the very first: f before and after, and written");
     assert_eq!(cost("alice-1"), (5, 2), "s, x, o, e, o again; o and s written");
     assert_eq!(cost("alice-2"), (4, 1));
     world.host.settle();
@@ -258,7 +269,11 @@ fn a_first_login_and_a_later_one_cost_so_many_store_calls() {
     let before = world.host.store.keys_read();
     assert_eq!(world.with_token("GET", "/api/verify/x", &token).status, 200);
     assert_eq!(world.host.store.keys_read() - before, 3);
-    assert_eq!(world.keys("l").len(), 1, "the list is written behind the answers");
+    assert_eq!(world.keys("l").len(), 2, "the lists are written behind the answers");
+
+    world.answering(|call| Ok(accept_with_unionid(call)));
+    assert_eq!(cost("bob-1"), (5, 3), "s, x, o, e, y; o, y and s written");
+    assert_eq!(cost("bob-2"), (4, 1));
 }
 
 #[test]
@@ -387,7 +402,7 @@ fn users_are_joined_by_unionid_within_an_owner_only() {
 fn a_blocked_user_is_refused_and_nothing_is_written() {
     let world = World::new();
     let user = world.logged_in("alice-1")["user"]["id"].as_str().and_then(Subject::parse).expect("a subject");
-    let epoch_key = Layout::new("default").epoch(user);
+    let epoch_key = Layout::new("default", Realm::Live).epoch(user);
     world.host.store.plant(&epoch_key, envelope::plain(&Epoch(0).blocked(), UnixSeconds(0)));
     let before = world.host.store.changes_made();
     assert_eq!(problem(&world.log_in("alice-2")), failing("user_blocked", 403));
@@ -409,7 +424,7 @@ fn an_epoch_ends_the_sessions_before_it() {
     let world = World::new();
     let granted = world.logged_in("alice-1");
     let user = granted["user"]["id"].as_str().and_then(Subject::parse).expect("a subject");
-    let epoch_key = Layout::new("default").epoch(user);
+    let epoch_key = Layout::new("default", Realm::Live).epoch(user);
     world.host.store.plant(&epoch_key, envelope::plain(&Epoch(5), UnixSeconds(0)));
     assert_eq!(
         problem(&world.with_token("GET", "/api/session", &granted["access_token"])),
@@ -430,7 +445,8 @@ fn a_session_counts_only_where_it_was_written_and_while_it_lasts() {
     let other = world.logged_in("bob-1");
     let seen = |token: &Value| problem(&world.with_token("GET", "/api/session", token)).0;
     let key = |login: &Value| {
-        Layout::new("default").session(login["session"]["id"].as_str().and_then(SessionId::parse).expect("a session"))
+        Layout::new("default", Realm::Live)
+            .session(login["session"]["id"].as_str().and_then(SessionId::parse).expect("a session"))
     };
     let kept = world.host.store.value(&key(&granted)).expect("stored");
     world.host.store.plant(&key(&granted), world.host.store.value(&key(&other)).expect("stored"));
@@ -631,7 +647,9 @@ fn the_description_names_what_is_read_and_what_apps_refer_to() {
     let described = world.service.describe();
     assert!(described.problems.is_empty() && described.settings.contains(&"shop_secret".to_owned()));
     assert!(described.settings.contains(&"master_key".to_owned()));
-    assert_eq!(described.reads, ["authorization", "content-type", "idempotency-key", "traceparent", "x-trace-id"]);
+    for field in ["authorization", "content-type", "idempotency-key", "x-env", "x-edgepass-load-token"] {
+        assert!(described.reads.iter().any(|name| name == field), "{field}");
+    }
     assert_eq!(body(&world.send("GET", "/version", &[], ""))["version"], described.version.as_str());
 }
 

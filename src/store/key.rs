@@ -2,6 +2,7 @@
 //! can hold several deployments, and no id of a platform or a client enters a key in the clear.
 
 use crate::{
+    config::Realm,
     session::SessionId,
     token::keys::{IdentityHash, Subject},
 };
@@ -16,8 +17,13 @@ impl Layout {
     /// For a deployment whose name [`crate::config`] has checked: at most 64 characters, so that
     /// every key stays far below 200 bytes.
     #[must_use]
-    pub fn new(deployment: &str) -> Self {
-        Self { prefix: format!("edgepass/{deployment}/") }
+    pub fn new(deployment: &str, realm: Realm) -> Self {
+        // Below the users', so that one sweep sees both; kinds have one letter, so none is `shadow`.
+        let realm = match realm {
+            Realm::Live => "",
+            Realm::Shadow => "shadow/",
+        };
+        Self { prefix: format!("edgepass/{deployment}/{realm}") }
     }
 
     /// `s/<sid>`: the session.
@@ -62,10 +68,10 @@ impl Layout {
         self.key("y", &hash.text())
     }
 
-    /// A key nothing is ever written to, to ask whether the store answers.
+    /// `f/subject`: which `subject_key` the identities here were made with.
     #[must_use]
-    pub fn probe(&self) -> String {
-        self.key("r", "probe")
+    pub fn fingerprint(&self) -> String {
+        self.key("f", "subject")
     }
 
     fn key(&self, kind: &str, id: &str) -> String {
@@ -83,9 +89,9 @@ mod tests {
 
     #[test]
     fn every_kind_has_its_place_below_the_deployment() {
-        let layout = Layout::new(&"d".repeat(64));
+        let layout = Layout::new(&"d".repeat(64), Realm::Shadow);
         let sid = SessionId::from_bytes([0xfb; 16]);
-        assert_eq!(Layout::new("default").session(sid), "edgepass/default/s/-_v7-_v7-_v7-_v7-_v7-w");
+        assert_eq!(Layout::new("default", Realm::Live).session(sid), "edgepass/default/s/-_v7-_v7-_v7-_v7-_v7-w");
         let subject = Subject::from_bytes([0; 16]);
         let hash = IdentityHash::from_bytes([0; 16]);
         let keys = [
@@ -96,7 +102,7 @@ mod tests {
             layout.recent(subject),
             layout.openid(hash),
             layout.unionid(hash),
-            layout.probe(),
+            layout.fingerprint(),
         ];
         let distinct: std::collections::BTreeSet<_> = keys.iter().collect();
         assert_eq!(distinct.len(), keys.len());

@@ -13,7 +13,13 @@ use sha2::Sha256;
 use zeroize::Zeroizing;
 
 use crate::{
-    config::App, hex::hex, platforms::Platform, random::Random, secret::Secret, session::SessionId, token::id128,
+    config::{App, Realm},
+    hex::hex,
+    platforms::Platform,
+    random::Random,
+    secret::Secret,
+    session::SessionId,
+    token::id128,
 };
 
 /// Shortest secret taken, in bytes: as long as the keys derived from it.
@@ -61,6 +67,8 @@ pub struct MasterKeys {
 
 /// What `subject_key` gives.
 pub struct SubjectKeys {
+    /// Tells whether another node has the same key.
+    pub fingerprint: [u8; 16],
     /// Authenticates the stored identities.
     pub record: MacKey,
     identity: MacKey,
@@ -82,8 +90,8 @@ pub struct CodeMac([u8; 32]);
 impl KeyRing {
     /// Derives from the secrets, the active one first; `None` for an empty list.
     #[must_use]
-    pub fn new(secrets: &[Secret<Vec<u8>>]) -> Option<Self> {
-        let mut keys = secrets.iter().map(|secret| MasterKeys::new(secret.expose()));
+    pub fn new(secrets: &[Secret<Vec<u8>>], realm: Realm) -> Option<Self> {
+        let mut keys = secrets.iter().map(|secret| MasterKeys::new(secret.expose(), realm));
         Some(Self { active: keys.next()?, older: keys.collect() })
     }
 
@@ -112,8 +120,8 @@ impl KeyRing {
 }
 
 impl MasterKeys {
-    fn new(secret: &[u8]) -> Self {
-        let root = Hkdf::<Sha256>::new(Some(SALT), secret);
+    fn new(secret: &[u8], realm: Realm) -> Self {
+        let root = root(secret, realm);
         let id = KeyId(derive(&root, b"master/id"));
         let seal: Zeroizing<[u8; 32]> = Zeroizing::new(derive(&root, b"master/seal"));
         Self {
@@ -157,9 +165,10 @@ impl CodeMac {
 impl SubjectKeys {
     /// Derives from the secret.
     #[must_use]
-    pub fn new(secret: &Secret<Vec<u8>>) -> Self {
-        let root = Hkdf::<Sha256>::new(Some(SALT), secret.expose());
+    pub fn new(secret: &Secret<Vec<u8>>, realm: Realm) -> Self {
+        let root = root(secret.expose(), realm);
         Self {
+            fingerprint: derive(&root, b"subject/fingerprint"),
             record: MacKey::derived(&root, b"subject/record"),
             identity: MacKey::derived(&root, b"subject/identity"),
             log: MacKey::derived(&root, b"subject/log"),
@@ -243,6 +252,14 @@ impl MacKey {
     }
 }
 
+fn root(secret: &[u8], realm: Realm) -> Hkdf<Sha256> {
+    let salt = match realm {
+        Realm::Live => SALT,
+        Realm::Shadow => SHADOW_SALT,
+    };
+    Hkdf::new(Some(salt), secret)
+}
+
 fn derive<const N: usize>(root: &Hkdf<Sha256>, label: &[u8]) -> [u8; N] {
     let mut key = [0; N];
     root.expand(label, &mut key).expect("HKDF gives up to 8160 bytes");
@@ -279,8 +296,9 @@ impl fmt::Debug for MacKey {
     }
 }
 
-/// The one salt; labels tell the keys apart. A change of either is a new format.
+/// One salt for each realm; labels tell the keys apart. A change of either is a new format.
 const SALT: &[u8] = b"edgepass/1";
+const SHADOW_SALT: &[u8] = b"edgepass/1/shadow";
 
 #[cfg(test)]
 mod tests {
@@ -308,7 +326,7 @@ mod tests {
         // Golden: a change here ends every session and every identity there is.
         let (config, ring) = two_apps();
         let app = config.app("one").expect("configured");
-        let keys = SubjectKeys::new(&Secret::new((0..32).collect()));
+        let keys = SubjectKeys::new(&Secret::new((0..32).collect()), Realm::Live);
         let seen = [
             ring.active().kid.clone(),
             hex(&ring.active().code(app, "c").exchange()),
@@ -337,6 +355,30 @@ mod tests {
         "761ca791e81be21d0aa95810907cfa884503b79eafaace3b79487eea08d2f05d",
         "f76a7424dc11d8fe",
     ];
+
+    #[test]
+    fn a_load_test_shares_no_key_with_users() {
+        let secret = Secret::new((0..32).collect::<Vec<u8>>());
+        let [live, shadow] = [Realm::Live, Realm::Shadow].map(|realm| {
+            let ring = KeyRing::new(std::slice::from_ref(&secret), realm).expect("one key");
+            let (config, _) = two_apps();
+            let app = config.app("one").expect("configured");
+            let subjects = SubjectKeys::new(&secret, realm);
+            let keys = ring.active();
+            [
+                keys.kid.clone(),
+                hex(&keys.code(app, "c").exchange()),
+                hex(&keys.refresh.over(&[b"x"])),
+                hex(&keys.access.over(&[b"x"])),
+                hex(&keys.idempotency(&[b"x"])),
+                hex(subjects.openid(app, "o").place.bytes()),
+                hex(subjects.openid(app, "o").subject.bytes()),
+                hex(&subjects.record.over(&[b"x"])),
+                hex(&subjects.fingerprint),
+            ]
+        });
+        assert!(live.iter().zip(&shadow).all(|(live, shadow)| live != shadow));
+    }
 
     #[test]
     fn fields_cannot_run_into_each_other() {
