@@ -140,8 +140,8 @@ impl Ground {
             format!("wechat_base_url={}", simulator.base_url()),
             format!("wechat_appid={SAMPLE_APPID}"),
             format!("wechat_secret={SAMPLE_SECRET}"),
-            format!("master_key={}", edgepass_edge::development::random_key()?),
-            format!("subject_key={}", edgepass_edge::development::random_key()?),
+            format!("master_key={}", edgepass_edge::secret_file::random()?),
+            format!("subject_key={}", edgepass_edge::secret_file::random()?),
             "log_sample=0".to_owned(),
         ];
         let resolved = Sources::new(&arguments, [], Path::new(""))?.resolve(&manifest)?;

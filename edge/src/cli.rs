@@ -26,6 +26,18 @@ pub enum Command {
     ///
     /// It logs anyone in as anyone, so it listens on loopback only.
     Sim(Sim),
+    /// Remove what has expired from the store
+    ///
+    /// Calls `POST /internal/sweep` until there is nothing left to look at, and prints how many
+    /// entries are gone. The edge node's own stores expire by themselves; this is for a store that
+    /// does not, such as Spin's, and for what is kept until its session is gone.
+    Sweep(Sweep),
+    /// End a session, or all sessions of a user
+    Revoke(Revoke),
+    /// Refuse a user's logins, and end all sessions
+    Block(User),
+    /// Let a blocked user log in again
+    Unblock(User),
     /// Walk a login step by step: every request and answer, on a node and a simulator of its own
     Demo(Demo),
 }
@@ -40,6 +52,11 @@ pub struct Serve {
     /// Where to listen; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3000")]
     pub listen: SocketAddr,
+
+    /// Where `/internal/*` is served, on loopback; where it is and what opens it is kept in the state
+    /// folder, in admin.addr and admin.token [default: a free port]
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", hide_default_value = true)]
+    pub admin: Option<SocketAddr>,
 
     /// The component to serve instead of the manifest's: of world `node`, or any `wasi:http` one
     #[arg(long, value_name = "FILE")]
@@ -120,6 +137,75 @@ pub struct Sim {
     pub allow_non_loopback: bool,
 }
 
+/// Which service a command talks to.
+#[derive(Debug, Args)]
+pub struct Service {
+    /// The state folder of the node that runs here; its address and token are taken from there
+    #[arg(long, value_name = "DIR", default_value = ".edgepass")]
+    pub state_dir: PathBuf,
+
+    /// Another service instead: the URL below which it has `/internal/*`
+    #[arg(long, value_name = "URL", requires = "token_file", conflicts_with = "state_dir")]
+    pub admin: Option<String>,
+
+    /// The file with its operator token
+    #[arg(long, value_name = "FILE", requires = "admin")]
+    pub token_file: Option<PathBuf>,
+}
+
+/// `edgepass sweep`.
+#[derive(Debug, Args)]
+pub struct Sweep {
+    #[command(flatten)]
+    /// Whose store.
+    pub service: Service,
+
+    /// Entries to look at per call [default: the service's]
+    #[arg(long, value_name = "N")]
+    pub limit: Option<u32>,
+
+    /// Calls after which it gives up
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub max_calls: u32,
+}
+
+/// `edgepass revoke`.
+#[derive(Debug, Args)]
+pub struct Revoke {
+    #[command(flatten)]
+    /// Whose session.
+    pub service: Service,
+
+    #[command(flatten)]
+    /// What ends.
+    pub what: Revoked,
+}
+
+/// What `edgepass revoke` ends.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub struct Revoked {
+    /// This session
+    #[arg(long, value_name = "ID")]
+    pub session: Option<String>,
+
+    /// Every session of this user
+    #[arg(long, value_name = "ID")]
+    pub user: Option<String>,
+}
+
+/// `edgepass block` and `edgepass unblock`.
+#[derive(Debug, Args)]
+pub struct User {
+    #[command(flatten)]
+    /// Where.
+    pub service: Service,
+
+    /// The user: `user.id` of a login
+    #[arg(value_name = "USER")]
+    pub user: String,
+}
+
 /// `edgepass demo`.
 #[derive(Debug, Args)]
 pub struct Demo {
@@ -145,6 +231,29 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_command_talks_to_one_service_and_revokes_one_thing() {
+        let accepts = |line: &str| Cli::try_parse_from(line.split(' ')).is_ok();
+        for good in [
+            "edgepass sweep",
+            "edgepass sweep --state-dir a --limit 10",
+            "edgepass revoke --session s --admin https://a --token-file t",
+            "edgepass block u",
+        ] {
+            assert!(accepts(good), "{good}");
+        }
+        for bad in [
+            "edgepass sweep --admin https://a",
+            "edgepass sweep --token-file t",
+            "edgepass sweep --admin https://a --token-file t --state-dir a",
+            "edgepass revoke",
+            "edgepass revoke --session s --user u",
+            "edgepass block",
+        ] {
+            assert!(!accepts(bad), "{bad}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What each command of the command line does.
 
 pub mod demo;
+pub mod operate;
 pub mod serve;
 pub mod sim;

@@ -2,14 +2,13 @@
 //! up on first start, and the check that nothing but loopback is involved.
 
 use std::{
-    fs, io,
-    io::Write as _,
     net::{IpAddr, SocketAddr},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
-/// Why a development switch was refused, or could not do its work.
+use crate::secret_file;
+
+/// Why a development switch was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A switch on a node that others can reach.
@@ -22,18 +21,6 @@ pub enum Error {
         /// The address it would have been used with.
         address: String,
     },
-    /// The key file cannot be made or read.
-    #[error("key file {}", path.display())]
-    KeyFile {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: io::Error,
-    },
-    /// No random bytes.
-    #[error("the system gave no random bytes: {0}")]
-    Random(getrandom::Error),
 }
 
 /// Refuses `switch` unless `address` is loopback.
@@ -62,48 +49,16 @@ pub fn require_loopback_url(switch: &'static str, url: &str) -> Result<(), Error
     }
 }
 
-/// The key called `name`, made on first use: 32 random bytes, base64url, in a file of its own that
-/// only its owner reads.
+/// The key called `name`, made on first use, in a file of its own.
 ///
 /// # Errors
-/// [`Error::KeyFile`] and [`Error::Random`].
-pub fn key(state_dir: &Path, name: &str) -> Result<String, Error> {
-    let folder = state_dir.join("keys");
-    let path = folder.join(name);
-    let fault = |source| Error::KeyFile { path: path.clone(), source };
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(fault)?;
-    if !path.exists() {
-        // Appears whole or not at all, and the first to make it wins.
-        let temporary = folder.join(format!("{name}.{}.tmp", std::process::id()));
-        let key = random_key()?;
-        let written = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary);
-        written.and_then(|mut file| file.write_all(key.as_bytes()).and_then(|()| file.sync_all())).map_err(fault)?;
-        let linked = fs::hard_link(&temporary, &path);
-        fs::remove_file(&temporary).map_err(fault)?;
-        if let Err(error) = linked
-            && error.kind() != io::ErrorKind::AlreadyExists
-        {
-            return Err(fault(error));
-        }
-    }
-    fs::read_to_string(&path).map(|key| key.trim().to_owned()).map_err(fault)
-}
-
-/// 32 random bytes in base64url, as `master_key` and `subject_key` take them.
-///
-/// # Errors
-/// [`Error::Random`].
-pub fn random_key() -> Result<String, Error> {
-    use base64ct::Encoding as _;
-    let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).map_err(Error::Random)?;
-    Ok(base64ct::Base64UrlUnpadded::encode_string(&bytes))
+/// As [`secret_file::read_or_make`].
+pub fn key(state_dir: &Path, name: &str) -> Result<String, secret_file::Error> {
+    secret_file::read_or_make(&state_dir.join("keys").join(name))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
     use super::*;
 
     #[test]
@@ -129,17 +84,5 @@ mod tests {
         ] {
             assert!(require_loopback_url("--reusable-codes", url).is_err(), "{url}");
         }
-    }
-
-    #[test]
-    fn a_key_is_made_once_and_is_for_its_owner_only() {
-        let state = tempfile::tempdir().expect("a folder");
-        let first = key(state.path(), "master_key").expect("a key");
-        assert_eq!(first.len(), 43);
-        assert_eq!(key(state.path(), "master_key").expect("a key"), first);
-        assert_ne!(key(state.path(), "subject_key").expect("a key"), first);
-        let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
-        assert_eq!(mode(&state.path().join("keys/master_key")), 0o600);
-        assert_eq!(mode(&state.path().join("keys")), 0o700);
     }
 }

@@ -80,8 +80,9 @@ impl Capacity {
     }
 }
 
-/// Room for instances that describe themselves or are probed.
-const SPARE_INSTANCES: u32 = 8;
+/// Room for instances that describe themselves or are probed, and for those of the admin listener:
+/// at most one in use and one on its way out for each of [`crate::admin::MAX_CONNECTIONS`].
+const SPARE_INSTANCES: u32 = 8 + 2 * 16;
 
 /// Why a component could not be compiled or loaded.
 #[derive(Debug, thiserror::Error)]

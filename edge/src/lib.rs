@@ -7,7 +7,7 @@
 //! server  one accept thread, a thread per core         front   HTTP, limits, deadlines, problems
 //! node    a node: component, surroundings, server      handler what the front talks to
 //! pool    which instance takes a request               node_door, instance   the `node` door
-//! crew    what a full core passes to another
+//! crew    what a full core passes to another              admin  what only operators reach
 //! wasi_http  any `wasi:http` component                 bindings, host, spin  what a guest may call
 //! engine  compiles, keeps, loads                       revision  one version of a component
 //! kv      the store     outbound  the way out          manifest, variables   spin.toml
@@ -16,12 +16,14 @@
 //! `front` calls a [`handler::Handler`]: a revision's instances, or whatever the harness mounts. A
 //! component is bytes here; nothing of its login is known.
 
+pub mod admin;
 mod bindings;
 pub mod cli;
 pub mod command;
 mod crew;
 pub mod development;
 pub mod engine;
+mod exchange;
 pub mod front;
 pub mod handler;
 mod host;
@@ -38,6 +40,7 @@ mod pace;
 pub mod pool;
 pub mod problem;
 pub mod revision;
+pub mod secret_file;
 pub mod server;
 pub mod signal;
 mod spin;

@@ -17,6 +17,10 @@ fn main() -> ExitCode {
     let done = match cli.command {
         Command::Serve(serve) => command::serve::run(&serve),
         Command::Sim(sim) => command::sim::run(sim),
+        Command::Sweep(sweep) => command::operate::sweep(&sweep),
+        Command::Revoke(revoke) => command::operate::revoke(&revoke),
+        Command::Block(block) => command::operate::block(&block),
+        Command::Unblock(unblock) => command::operate::unblock(&unblock),
         Command::Demo(demo) => command::demo::run(demo),
     };
     match done {

@@ -7,12 +7,13 @@ use std::{
     rc::Rc,
     sync::Arc,
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use tokio::runtime;
 
 use crate::{
+    admin::{self, Gate},
     engine::{self, Capacity, Compiler, Engine},
     front,
     handler::{CoreHandler, Handler, Request, Response},
@@ -26,6 +27,8 @@ use crate::{
 pub struct Config {
     /// Address to listen on; port 0 takes a free one.
     pub listen: SocketAddr,
+    /// Where `/internal/*` is served, on a thread and with instances of its own; `None` is nowhere.
+    pub admin: Option<SocketAddr>,
     /// Threads that serve; `None` takes one per processor.
     pub cores: Option<NonZeroUsize>,
     /// Most connections at once. More wait in the system's queue.
@@ -46,6 +49,7 @@ pub const MAX_CONNECTIONS: usize = 10_000;
 /// A running edge node. Dropping it cuts everything off; [`Node::drain`] does not.
 pub struct Node {
     server: Server,
+    admin: Option<Server>,
     revision: Arc<Revision>,
     /// Outlives every instance.
     _engine: Arc<Engine>,
@@ -86,21 +90,35 @@ impl Node {
         let (component, around) = (&config.component, config.surroundings);
         let (engine, revision) = off_runtime(|| load(component, config.cache.as_deref(), capacity, around))?;
         let (engine, revision) = (Arc::new(engine), Arc::new(revision));
-        let server = server::Config {
+        let public = server::Config {
             listen: config.listen,
             cores,
             max_connections: config.max_connections,
             limits: config.limits,
         };
-        let server = Server::start(server, Arc::new(Live::new(revision.clone())))
-            .map_err(|source| StartError::Listen { listen: config.listen, source })?;
-        Ok(Self { server, revision, _engine: engine })
+        let server = listen(public, Gate::public(Live::new(revision.clone())))?;
+        let admin = config.admin.map(|address| {
+            let private = server::Config {
+                listen: address,
+                cores: NonZeroUsize::MIN,
+                max_connections: admin::MAX_CONNECTIONS,
+                limits: admin::limits(config.limits),
+            };
+            listen(private, Gate::admin(Live::apart(revision.clone())))
+        });
+        Ok(Self { server, admin: admin.transpose()?, revision, _engine: engine })
     }
 
     /// Where it listens.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.server.addr()
+    }
+
+    /// Where it serves `/internal/*`, if it does.
+    #[must_use]
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(Server::addr)
     }
 
     /// What it serves.
@@ -110,10 +128,20 @@ impl Node {
     }
 
     /// Stops accepting, finishes what is under way, work after answers included, and ends. What is
-    /// left after `limit` is cut.
+    /// left after `limit` is cut. Operators are served until the public listener has ended.
     pub async fn drain(self, limit: Duration) -> Drained {
-        self.server.drain(limit).await
+        let end = Instant::now() + limit;
+        let public = self.server.drain(limit).await;
+        let admin = match self.admin {
+            Some(admin) => admin.drain(end.saturating_duration_since(Instant::now())).await,
+            None => Drained::default(),
+        };
+        Drained { cut: public.cut + admin.cut }
     }
+}
+
+fn listen<H: Handler>(config: server::Config, handler: Arc<H>) -> Result<Server, StartError> {
+    Server::start(config, handler).map_err(|source| StartError::Listen { listen: config.listen, source })
 }
 
 /// Runs `work` on a thread of its own: it blocks on a runtime, which may not be nested.
@@ -149,13 +177,22 @@ const START_TIME: Duration = Duration::from_secs(10);
 /// A revision as a handler.
 pub struct Live {
     revision: Arc<Revision>,
+    /// Its cores share what one has no place for.
+    crew: bool,
 }
 
 impl Live {
     /// Answers with `revision`.
     #[must_use]
     pub fn new(revision: Arc<Revision>) -> Self {
-        Self { revision }
+        Self { revision, crew: true }
+    }
+
+    /// Answers with `revision` on cores that take nothing from the others, so that they have room
+    /// when all others are full.
+    #[must_use]
+    pub fn apart(revision: Arc<Revision>) -> Self {
+        Self { revision, crew: false }
     }
 }
 
@@ -164,7 +201,8 @@ impl Handler for Live {
 
     fn core(&self, _: usize) -> Core {
         match self.revision.kind() {
-            Kind::Node(revision) => Core(Instances::Node(NodeCore::new(revision.clone()))),
+            Kind::Node(revision) if self.crew => Core(Instances::Node(NodeCore::new(revision.clone()))),
+            Kind::Node(revision) => Core(Instances::Node(NodeCore::apart(revision.clone()))),
             Kind::Http(revision) => Core(Instances::Http(Rc::new(HttpCore::new(revision.clone())))),
         }
     }

@@ -50,8 +50,17 @@ pub(crate) struct NodeCore {
 }
 
 impl NodeCore {
-    /// Makes the set with its first instance. Call inside the core's runtime.
+    /// Makes the set with its first instance, one of the crew: it passes on what it has no place
+    /// for, and takes what others have none for. Call inside the core's runtime.
     pub(crate) fn new(revision: Arc<NodeRevision>) -> Rc<Self> {
+        let core = Self::apart(revision);
+        core.running.set(core.running.get() + 1);
+        tokio::task::spawn_local(core.clone().take_passed(core.revision.crew.join(core.places.clone())));
+        core
+    }
+
+    /// [`NodeCore::new`] for a core of its own that takes nothing from others.
+    pub(crate) fn apart(revision: Arc<NodeRevision>) -> Rc<Self> {
         let core = Rc::new(Self {
             client: outbound::Client::new(revision.outbound.clone()),
             places: Arc::new(Semaphore::new(revision.limits.places())),
@@ -63,8 +72,6 @@ impl NodeCore {
         });
         core.start_instance();
         tokio::task::spawn_local(sweep_regularly(Rc::downgrade(&core)));
-        core.running.set(core.running.get() + 1);
-        tokio::task::spawn_local(core.clone().take_passed(core.revision.crew.join(core.places.clone())));
         core
     }
 

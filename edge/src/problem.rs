@@ -11,6 +11,8 @@ use crate::handler::Response;
 pub enum Problem {
     /// Not a request this node can pass on; says what is wrong with it.
     BadRequest(&'static str),
+    /// This listener has no such route.
+    NotFound,
     /// The body did not arrive in time.
     BodyTimeout,
     /// The body is longer than the node takes.
@@ -56,6 +58,7 @@ impl Problem {
     fn parts(self) -> (StatusCode, &'static str, &'static str) {
         match self {
             Self::BadRequest(detail) => (StatusCode::BAD_REQUEST, "bad_request", detail),
+            Self::NotFound => (StatusCode::NOT_FOUND, "not_found", "there is no such route"),
             Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "bad_request", "the body did not arrive in time"),
             Self::PayloadTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "the body is too long"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "the component gave no valid answer"),

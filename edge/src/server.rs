@@ -53,7 +53,7 @@ pub struct Server {
 }
 
 /// How a drain went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
     /// Connections that were still open at the limit, and were cut.
     pub cut: usize,

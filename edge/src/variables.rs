@@ -165,6 +165,18 @@ impl Snapshot {
         self.0.get(name).map(|value| value.text.as_str())
     }
 
+    /// Adds `item`, a secret, to the comma-separated list that is the value of `name`. A component
+    /// that has no such variable is left alone.
+    pub fn add_secret_to_list(&mut self, name: &str, item: &str) {
+        if let Some(value) = self.0.get_mut(name) {
+            if !value.text.trim().is_empty() {
+                value.text.push(',');
+            }
+            value.text.push_str(item);
+            value.secret = true;
+        }
+    }
+
     /// Every name with its value, in order of the names. Secrets are among them.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.text.as_str()))
@@ -320,6 +332,16 @@ mod tests {
         }
         assert!(matches!(resolve(&["hots=x"], &[], ""), Err(Error::Undeclared(name)) if name == "hots"));
         assert!(matches!(resolve(&[], &[], "SPIN_VARIABLE_KEY=canary\n= canary\n"), Err(Error::Content { .. })));
+    }
+
+    #[test]
+    fn a_secret_is_added_to_a_list_that_is_there() {
+        let mut snapshot = Snapshot::from([("empty", " "), ("some", "a,b")]);
+        for name in ["empty", "some", "absent"] {
+            snapshot.add_secret_to_list(name, "canary");
+        }
+        assert_eq!(snapshot.iter().collect::<Vec<_>>(), [("empty", " canary"), ("some", "a,b,canary")]);
+        assert!(!format!("{snapshot:?}").contains("canary"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What an operator sees: health, readiness, version, settings, overload.
 
-use crate::support::{Door, World, WorldBuilder, behaviours, keys_of};
+use crate::support::{Door, World, WorldBuilder, behaviours, http, keys_of};
 
 behaviours! {
     a_node_says_that_it_lives,
@@ -8,6 +8,7 @@ behaviours! {
     a_ready_node_has_its_settings_and_its_store,
     a_store_that_fails_is_said_and_never_taken_for_empty,
     stages_are_told_when_asked_for,
+    what_is_for_operators_is_not_on_the_public_address,
 }
 
 async fn a_node_says_that_it_lives(world: World) {
@@ -103,4 +104,30 @@ fn a_wrong_setting_is_named_and_nothing_is_called() {
         }
         assert!(!refused.contains("CANARY"), "{refused}");
     });
+}
+
+async fn what_is_for_operators_is_not_on_the_public_address(world: World) {
+    let token = "0123456789abcdef0123456789abcdef";
+    let world = WorldBuilder::new(world.door()).setting("operator_tokens", token).start();
+    let status = async |address, target: &str| {
+        let bytes = format!(
+            "POST {target} HTTP/1.1\r\nhost: node\r\nauthorization: Bearer {token}\r\nconnection: close\r\n\
+             content-type: application/json\r\ncontent-length: 2\r\n\r\n{{}}"
+        );
+        let answer = http::raw(address, bytes.as_bytes()).await;
+        assert!(answer.contains("\"not_found\""), "{target}: {answer}");
+        answer.split(' ').nth(1).map(str::to_owned)
+    };
+    // What no route is called, however a proxy in front may read it.
+    for target in ["//internal/sweep", "/internal%2fsweep", "/%69nternal/sweep", "/INTERNAL/sweep", "/./internal/sweep"]
+    {
+        assert_eq!(status(world.address(), target).await.as_deref(), Some("404"), "{target}");
+    }
+    // The native core stands behind no gate.
+    if world.door() != Door::Native {
+        for target in ["/internal/sweep", "/internal/revoke", "http://node/internal/sweep", "/internal", "/internal/"] {
+            assert_eq!(status(world.address(), target).await.as_deref(), Some("404"), "{target}");
+        }
+        assert_eq!(status(world.admin_address(), "/api/login").await.as_deref(), Some("404"), "and nothing else there");
+    }
 }

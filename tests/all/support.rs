@@ -190,6 +190,7 @@ impl Setup {
             .map_err(|error| format!("{}: {error}; `cargo xtask component` makes it", path.display()))?;
         let node = Node::start(node::Config {
             listen,
+            admin: Some(listen),
             cores: Some(cores),
             max_connections: 1000,
             limits,
@@ -213,6 +214,14 @@ impl Running {
         match self {
             Self::Native(server) => server.addr(),
             Self::Component(node) => node.addr(),
+        }
+    }
+
+    /// Where `/internal/*` is: the native core has no front that would keep it apart.
+    fn admin_addr(&self) -> SocketAddr {
+        match self {
+            Self::Native(server) => server.addr(),
+            Self::Component(node) => node.admin_addr().expect("it is asked for"),
         }
     }
 
@@ -243,6 +252,11 @@ impl World {
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.node.addr()
+    }
+
+    /// Where `/internal/*` is served.
+    pub(crate) fn admin_address(&self) -> SocketAddr {
+        self.node.admin_addr()
     }
 
     /// Another node over the same store and platform.

@@ -6,6 +6,7 @@ use anyhow::{Context as _, bail};
 use edgepass_sim::{SAMPLE_APPID, SAMPLE_SECRET, SimConfig, Simulator};
 
 use crate::{
+    admin::{self, Announced},
     cli, development,
     kv::{self, SharedBackend},
     manifest::Manifest,
@@ -33,6 +34,8 @@ pub fn run(serve: &cli::Serve) -> anyhow::Result<()> {
 /// A node and everything started with it.
 pub struct Running {
     node: Node,
+    /// Says where its admin listener is, as long as it runs.
+    announced: Option<Announced>,
     store: SharedBackend,
     simulator: Option<Simulator>,
     drain_timeout: Duration,
@@ -43,6 +46,7 @@ pub struct Running {
 /// # Errors
 /// As [`run`].
 pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
+    serve.admin.map_or(Ok(()), admin::require_loopback)?;
     let development = &serve.development;
     let mut arguments = Vec::new();
     let simulator = match development.sim {
@@ -61,7 +65,7 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
     arguments.extend(serve.variable.iter().cloned());
 
     let manifest = Manifest::read(&serve.manifest)?;
-    let variables = Sources::of_process(&arguments)?.resolve(&manifest)?;
+    let mut variables = Sources::of_process(&arguments)?.resolve(&manifest)?;
     // Decided on the value, however it was given.
     if !matches!(variables.component.get("reusable_codes"), None | Some("" | "false")) {
         development::require_loopback("reusable_codes", serve.listen)?;
@@ -77,6 +81,12 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
         cli::Store::Memory => Arc::new(kv::Memory::new()),
         cli::Store::Embedded => Arc::new(kv::Durable::open(&serve.state_dir.join("store"))?),
     };
+    let mut announced = None;
+    if serve.admin.is_some() {
+        announced = Some(Announced::claim(&serve.state_dir)?);
+        let token = admin::token(&serve.state_dir)?;
+        variables.component.add_secret_to_list(OPERATOR_TOKENS, token.expose());
+    }
     let settings = manifest.component.settings;
     let policy = Policy::parse(&variables.allowed_outbound_hosts)?;
     let outbound = outbound::Options {
@@ -86,6 +96,7 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
     };
     let node = Node::start(node::Config {
         listen: serve.listen,
+        admin: serve.admin,
         cores: serve.cores.or(settings.cores),
         max_connections: settings.max_connections,
         limits: settings.front(),
@@ -99,8 +110,16 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
             outbound: Shared::new(policy, outbound)?,
         },
     })?;
-    Ok(Running { node, store, simulator, drain_timeout: settings.drain_timeout })
+    if let (Some(announced), Some(address)) = (&mut announced, node.admin_addr()) {
+        announced.write(address).context("writing admin.addr")?;
+        tracing::info!(%address, "admin listener");
+    }
+    Ok(Running { node, announced, store, simulator, drain_timeout: settings.drain_timeout })
 }
+
+/// The variable in which our component takes the tokens it asks for on `/internal/*`. The node adds
+/// its own, so that its commands work with nothing configured.
+const OPERATOR_TOKENS: &str = "operator_tokens";
 
 impl Running {
     /// Where the node listens.
@@ -126,6 +145,7 @@ impl Running {
             tracing::warn!(connections = drained.cut, "cut after the drain limit");
         }
         runtime.block_on(self.store.close()).context("closing the store")?;
+        drop(self.announced);
         drop(self.simulator);
         Ok(())
     }

@@ -20,6 +20,7 @@ pub(crate) fn config(component: Vec<u8>, store: Arc<Accomplice>) -> Config {
     let policy = outbound::Policy::parse::<&str>(&[]).expect("an empty list");
     Config {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        admin: None,
         cores: Some(NonZeroUsize::MIN),
         max_connections: 100,
         limits: front::Limits::default(),

@@ -1,5 +1,6 @@
 //! The node over HTTP, with a guest that misbehaves and clients that do.
 
+mod admin;
 mod client;
 mod door;
 mod front;
