@@ -157,14 +157,13 @@ impl TestHost {
     /// A host over an empty store at 2023-11-14T22:13:20Z.
     #[must_use]
     pub fn new(http: CannedHttp) -> Self {
-        Self(Rc::new(Parts {
-            store: MemoryStore::default(),
-            http,
-            clock: FixedClock::at(1_700_000_000_000),
-            random: SeededRandom::new(7),
-            lines: RefCell::default(),
-            later: RefCell::default(),
-        }))
+        Self(Rc::new(Parts::new(http)))
+    }
+
+    /// Another host over the store of `other`, with a clock of its own.
+    #[must_use]
+    pub fn over(other: &Self, millis: u64, http: CannedHttp) -> Self {
+        Self(Rc::new(Parts { store: other.store.clone(), clock: FixedClock::at(millis), ..Parts::new(http) }))
     }
 
     /// Runs what was left for after the answers.
@@ -179,6 +178,19 @@ impl TestHost {
     #[must_use]
     pub fn log_text(&self) -> String {
         self.lines.borrow().iter().flat_map(|(_, line)| [line.as_str(), "\n"]).collect()
+    }
+}
+
+impl Parts {
+    fn new(http: CannedHttp) -> Self {
+        Self {
+            store: MemoryStore::default(),
+            http,
+            clock: FixedClock::at(1_700_000_000_000),
+            random: SeededRandom::new(7),
+            lines: RefCell::default(),
+            later: RefCell::default(),
+        }
     }
 }
 

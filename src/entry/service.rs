@@ -261,7 +261,7 @@ impl Store for SpinHost {
         for change in changes {
             match change {
                 Change::Put { key, value, .. } | Change::PutIfGreater { key, value, .. } => {
-                    store.set(key, value).await?
+                    store.set(key, value).await?;
                 }
                 Change::Delete { key } => store.delete(key).await?,
             }

@@ -1,5 +1,7 @@
 //! The routes over a store in memory, a platform that answers from a script and a standing clock.
 
+mod refresh;
+
 use std::{cell::Cell, pin::pin, task::Poll, time::Duration};
 
 use serde_json::{Value, json};

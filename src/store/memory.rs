@@ -3,7 +3,9 @@
 use std::{
     cell::{Cell, RefCell},
     collections::BTreeMap,
+    future,
     rc::Rc,
+    task::Poll,
 };
 
 use super::{Change, Store, StoreError};
@@ -18,6 +20,8 @@ struct Shared {
     keys_read: Cell<usize>,
     changes_made: Cell<usize>,
     failing: Cell<Option<StoreError>>,
+    failing_changes: Cell<Option<StoreError>>,
+    changes_held: Cell<bool>,
 }
 
 impl MemoryStore {
@@ -38,6 +42,11 @@ impl MemoryStore {
         self.0.entries.borrow_mut().insert(key.to_owned(), value.into());
     }
 
+    /// Loses what `key` holds.
+    pub fn forget(&self, key: &str) {
+        self.0.entries.borrow_mut().remove(key);
+    }
+
     /// How many keys were read so far.
     #[must_use]
     pub fn keys_read(&self) -> usize {
@@ -54,6 +63,16 @@ impl MemoryStore {
     pub fn fail(&self, failure: Option<StoreError>) {
         self.0.failing.set(failure);
     }
+
+    /// Answers changes alone with `failure` from now on, or makes them.
+    pub fn fail_changes(&self, failure: Option<StoreError>) {
+        self.0.failing_changes.set(failure);
+    }
+
+    /// Keeps changes waiting (`true`) or lets them go.
+    pub fn hold_changes(&self, held: bool) {
+        self.0.changes_held.set(held);
+    }
 }
 
 impl Store for MemoryStore {
@@ -67,7 +86,8 @@ impl Store for MemoryStore {
     }
 
     async fn apply(&self, changes: Vec<Change>) -> Result<(), StoreError> {
-        if let Some(failure) = self.0.failing.get() {
+        future::poll_fn(|_| if self.0.changes_held.get() { Poll::Pending } else { Poll::Ready(()) }).await;
+        if let Some(failure) = self.0.failing.get().or(self.0.failing_changes.get()) {
             return Err(failure);
         }
         self.0.changes_made.set(self.0.changes_made.get() + changes.len());
