@@ -40,6 +40,9 @@ pub struct Note {
     /// Its platform.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub platform: Option<&'static str>,
+    /// The back end that asked, by our name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<String>,
     /// The session. Only a line hashes it: most requests write none.
     #[serde(skip)]
     pub sid: Option<SessionId>,

@@ -239,6 +239,11 @@ impl Config {
         self.apps.get(id)
     }
 
+    /// Every app.
+    pub fn apps(&self) -> impl Iterator<Item = &App> {
+        self.apps.values()
+    }
+
     /// The longest a session of any app may live.
     #[must_use]
     pub fn longest_session(&self) -> Duration {

@@ -9,6 +9,7 @@ mod devices;
 mod flight;
 mod idempotency;
 mod identity;
+mod inspect;
 mod live;
 mod refresh;
 mod revoke;
@@ -35,6 +36,7 @@ use crate::{
 };
 
 pub use code::{Attempt, LoggedIn, LoginError};
+pub use inspect::Inspected;
 pub use live::{AuthError, LiveError};
 pub use refresh::{RefreshError, Refreshed, Standing, Turn};
 pub use revoke::{Credential, LoggedOut, LogoutError};

@@ -1,5 +1,6 @@
 //! Errors as the outside sees them: RFC 9457 `application/problem+json` with a `code` from one
-//! closed table. Nothing in one comes from a platform's text, a stored value or a secret.
+//! closed table; on `/oauth/*` the form of RFC 6749 §5.2 instead, which OAuth clients read. Nothing
+//! in one comes from a platform's text, a stored value or a secret.
 
 use std::borrow::Cow;
 
@@ -112,8 +113,31 @@ pub struct Problem {
     pub platform_request_id: Option<String>,
     /// The value of `Allow`.
     pub allow: Option<&'static str>,
+    /// The OAuth error, where that is the form of the answer.
+    pub oauth: Option<OAuthError>,
     /// Why, for the log only.
     pub reason: Option<Cow<'static, str>>,
+}
+
+/// An error as OAuth clients know it (RFC 6749 §5.2, §4.1.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OAuthError {
+    /// The request cannot be understood.
+    InvalidRequest,
+    /// The client did not prove who it is.
+    InvalidClient,
+    /// The client may not do this.
+    UnauthorizedClient,
+    /// The operator has to act.
+    ServerError,
+    /// Ask again.
+    TemporarilyUnavailable,
+}
+
+#[derive(Serialize)]
+struct OAuthBody<'a> {
+    error: &'static str,
+    error_description: &'a str,
 }
 
 #[derive(Serialize)]
@@ -163,10 +187,29 @@ impl Problem {
         self.code.map_or(401, |code| code.facts().status)
     }
 
-    /// The name of the code, or what stands for it in a log.
+    /// The name of the error, or what stands for it in a log.
     #[must_use]
     pub fn name(&self) -> &'static str {
-        self.code.map_or("no_credentials", |code| code.facts().name)
+        let code = || self.code.map_or("no_credentials", |code| code.facts().name);
+        self.oauth.map_or_else(code, OAuthError::name)
+    }
+
+    /// The answer to a client that did not prove who it is; `reason` goes to the log.
+    #[must_use]
+    pub fn client_invalid(reason: &'static str) -> Self {
+        Self::bare("Authenticate as one of the configured clients, with HTTP Basic.".into()).because(reason)
+    }
+
+    /// The same in OAuth's form.
+    #[must_use]
+    pub fn in_oauth_form(self) -> Self {
+        let error = self.oauth.unwrap_or(match self.status() {
+            401 => OAuthError::InvalidClient,
+            500 => OAuthError::ServerError,
+            429 | 503 => OAuthError::TemporarilyUnavailable,
+            _ => OAuthError::InvalidRequest,
+        });
+        Self { oauth: Some(error), ..self }
     }
 
     /// A session this node may not see yet.
@@ -178,8 +221,36 @@ impl Problem {
     /// As an answer.
     #[must_use]
     pub fn response(&self, trace_id: &str) -> Response {
+        let mut head = Head::new();
+        let body = if let Some(error) = self.oauth {
+            head.push("content-type", "application/json");
+            serde_json::to_vec(&OAuthBody { error: error.name(), error_description: &self.detail })
+        } else {
+            head.push("content-type", "application/problem+json");
+            serde_json::to_vec(&self.body(trace_id))
+        };
+        if self.status() == 401 {
+            // RFC 9110 §15.5.2 wants it on every 401; RFC 6750 §3.1 has the error only for a token.
+            let challenge = match (self.oauth, self.code) {
+                (Some(_), _) => r#"Basic realm="edgepass", charset="UTF-8""#,
+                (None, Some(Code::TokenInvalid)) => r#"Bearer error="invalid_token""#,
+                _ => "Bearer",
+            };
+            head.push("www-authenticate", challenge);
+        }
+        if let Some(allow) = self.allow {
+            head.push("allow", allow);
+        }
+        let retry_after = self.code.map_or(0, |code| code.facts().retry_after);
+        if retry_after > 0 {
+            head.push("retry-after", &retry_after.to_string());
+        }
+        Response { status: self.status(), head, body: body.unwrap_or_default() }
+    }
+
+    fn body<'a>(&'a self, trace_id: &'a str) -> Body<'a> {
         let facts = self.code.map(Code::facts);
-        let body = Body {
+        Body {
             r#type: facts.map_or("about:blank".into(), |facts| format!("urn:edgepass:problem:{}", facts.name).into()),
             title: facts.map_or("Credentials are needed", |facts| facts.title),
             status: self.status(),
@@ -189,25 +260,42 @@ impl Problem {
             retryable: facts.is_some_and(|facts| facts.retryable),
             platform_code: self.platform_code,
             platform_request_id: self.platform_request_id.as_deref(),
-        };
-        let mut head = Head::new();
-        head.push("content-type", "application/problem+json");
-        if self.status() == 401 {
-            // RFC 9110 §15.5.2 wants it on every 401; RFC 6750 §3.1 has the error only for a token.
-            let is_token = self.code == Some(Code::TokenInvalid);
-            head.push("www-authenticate", if is_token { r#"Bearer error="invalid_token""# } else { "Bearer" });
         }
-        if let Some(allow) = self.allow {
-            head.push("allow", allow);
-        }
-        if let Some(seconds) = facts.map(|facts| facts.retry_after).filter(|seconds| *seconds > 0) {
-            head.push("retry-after", &seconds.to_string());
-        }
-        Response { status: self.status(), head, body: serde_json::to_vec(&body).unwrap_or_default() }
     }
 
     const fn bare(detail: Cow<'static, str>) -> Self {
-        Self { code: None, detail, platform_code: None, platform_request_id: None, allow: None, reason: None }
+        Self {
+            code: None,
+            detail,
+            platform_code: None,
+            platform_request_id: None,
+            allow: None,
+            oauth: None,
+            reason: None,
+        }
+    }
+}
+
+impl OAuthError {
+    /// Every error there is.
+    pub const ALL: [Self; 5] = [
+        Self::InvalidRequest,
+        Self::InvalidClient,
+        Self::UnauthorizedClient,
+        Self::ServerError,
+        Self::TemporarilyUnavailable,
+    ];
+
+    /// The value of `error`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::InvalidRequest => "invalid_request",
+            Self::InvalidClient => "invalid_client",
+            Self::UnauthorizedClient => "unauthorized_client",
+            Self::ServerError => "server_error",
+            Self::TemporarilyUnavailable => "temporarily_unavailable",
+        }
     }
 }
 
@@ -233,6 +321,27 @@ mod tests {
         let mut names: Vec<_> = Code::ALL.iter().map(|code| code.facts().name).collect();
         names.sort_unstable();
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+
+    #[test]
+    fn f5_in_oauth_form_a_problem_has_two_members_and_the_same_status() {
+        for code in Code::ALL {
+            let facts = code.facts();
+            let response = Problem::new(*code, "why").in_oauth_form().response("t-1");
+            let body: serde_json::Value = serde_json::from_slice(&response.body).expect("JSON");
+            let error = match facts.status {
+                401 => "invalid_client",
+                500 => "server_error",
+                429 | 503 => "temporarily_unavailable",
+                _ => "invalid_request",
+            };
+            assert_eq!(body, serde_json::json!({"error": error, "error_description": "why"}));
+            assert_eq!((response.status, response.head.get("content-type")), (facts.status, Some("application/json")));
+            assert_eq!(response.head.get("retry-after").is_some(), matches!(facts.status, 429 | 503));
+            assert!(
+                response.head.get("www-authenticate").is_none_or(|challenge| challenge.starts_with("Basic realm="))
+            );
+        }
     }
 
     #[test]

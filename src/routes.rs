@@ -3,9 +3,14 @@
 
 mod bearer;
 mod body;
+mod cached;
+mod cors;
+mod form;
 mod grant;
 mod login;
 mod logout;
+mod oauth;
+mod openapi;
 mod operation;
 mod refresh;
 mod session;
@@ -24,8 +29,18 @@ pub use body::MAX_BODY_BYTES;
 pub use operation::{BUILT, COMMIT, VERSION};
 
 /// The header fields the core reads, in lower case. A host need not pass any other.
-pub const READS: [&str; 7] =
-    ["authorization", "content-type", "idempotency-key", "traceparent", "x-edgepass-load-token", "x-env", "x-trace-id"];
+pub const READS: &[&str] = &[
+    "access-control-request-method",
+    "authorization",
+    "content-type",
+    "idempotency-key",
+    "if-none-match",
+    "origin",
+    "traceparent",
+    "x-edgepass-load-token",
+    "x-env",
+    "x-trace-id",
+];
 
 /// One row of the table.
 struct Route {
@@ -53,6 +68,11 @@ enum Handler {
     Session,
     Verify,
     VerifyApp,
+    VerifyOffline,
+    VerifyOfflineApp,
+    Introspect,
+    Revoke,
+    Document,
     Health,
     Ready,
     Version,
@@ -66,35 +86,68 @@ const ROUTES: &[Route] = &[
     Route::new("/api/session", Methods::Get, Handler::Session),
     Route::new("/api/verify/app/{id}/*", Methods::Any, Handler::VerifyApp),
     Route::new("/api/verify/*", Methods::Any, Handler::Verify),
+    Route::new("/api/verify-offline/app/{id}/*", Methods::Any, Handler::VerifyOfflineApp),
+    Route::new("/api/verify-offline/*", Methods::Any, Handler::VerifyOffline),
+    Route::new("/oauth/introspect", Methods::Post, Handler::Introspect),
+    Route::new("/oauth/revoke", Methods::Post, Handler::Revoke),
+    Route::new("/openapi.json", Methods::Get, Handler::Document),
     Route::new("/healthz", Methods::Get, Handler::Health),
     Route::new("/readyz", Methods::Get, Handler::Ready),
     Route::new("/version", Methods::Get, Handler::Version),
 ];
 
-/// The route's name, and the answer of its handler.
+/// The route's name, and the answer.
 ///
 /// HEAD is answered as GET, body and all: whoever writes HTTP leaves the body out and keeps its
 /// length, which only it can say.
-pub(crate) async fn answer<H: Host>(
-    service: &Service<H>,
-    exchange: &Exchange<'_>,
-) -> (&'static str, Result<Response, Problem>) {
+pub(crate) async fn answer<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> (&'static str, Response) {
+    let respond = |problem: Problem| {
+        exchange.note_problem(&problem);
+        problem.response(&exchange.trace.id)
+    };
     let (route, rest) = match find(exchange) {
         Ok(found) => found,
-        Err(problem) => return ("none", Err(problem)),
+        Err(problem) => return ("none", respond(problem)),
     };
-    let answer = match route.handler {
+    let answer = handle(service, exchange, route, rest).await;
+    let in_form = |problem: Problem| if route.is_oauth() { problem.in_oauth_form() } else { problem };
+    let mut response = answer.unwrap_or_else(|problem| respond(in_form(problem)));
+    if let Ok(login) = service.login(exchange) {
+        cors::mark(login.config(), route, &exchange.request.head, &mut response.head);
+    }
+    (route.name, response)
+}
+
+async fn handle<H: Host>(
+    service: &Service<H>,
+    exchange: &Exchange<'_>,
+    route: &Route,
+    rest: &str,
+) -> Result<Response, Problem> {
+    service.enter(exchange)?;
+    if !route.methods.include(&exchange.request.method) {
+        let preflight = service.login(exchange).ok().and_then(|login| cors::preflight(login.config(), route, exchange));
+        return preflight.ok_or_else(|| {
+            let problem = Problem::new(Code::MethodNotAllowed, "The route exists, but not with this method.");
+            Problem { allow: Some(route.methods.allow()), ..problem }
+        });
+    }
+    match route.handler {
         Handler::Login => login::log_in(service, exchange).await,
         Handler::Refresh => refresh::refresh(service, exchange).await,
         Handler::Logout => logout::log_out(service, exchange).await,
         Handler::Session => session::show(service, exchange).await,
         Handler::Verify => session::verify(service, exchange, None).await,
-        Handler::VerifyApp => session::verify_app(service, exchange, rest).await,
+        Handler::VerifyApp => session::verify(service, exchange, Some(session::app(rest))).await,
+        Handler::VerifyOffline => session::verify_offline(service, exchange, None),
+        Handler::VerifyOfflineApp => session::verify_offline(service, exchange, Some(session::app(rest))),
+        Handler::Introspect => oauth::introspect(service, exchange).await,
+        Handler::Revoke => oauth::revoke(service, exchange).await,
+        Handler::Document => Ok(openapi::document(exchange)),
         Handler::Health => Ok(operation::health()),
         Handler::Ready => Ok(operation::ready(service, exchange).await),
         Handler::Version => Ok(operation::version()),
-    };
-    (route.name, answer)
+    }
 }
 
 impl Route {
@@ -111,6 +164,30 @@ impl Route {
         let rest = path.strip_prefix(self.fixed)?;
         (rest.is_empty() || self.fixed.len() < self.name.len()).then_some(rest)
     }
+
+    /// Whether its errors have OAuth's form.
+    fn is_oauth(&self) -> bool {
+        self.name.starts_with("/oauth/")
+    }
+}
+
+impl Methods {
+    fn include(self, method: &str) -> bool {
+        match self {
+            Self::Get => matches!(method, "GET" | "HEAD"),
+            Self::Post => method == "POST",
+            Self::Any => true,
+        }
+    }
+
+    /// The value of `Allow`.
+    const fn allow(self) -> &'static str {
+        match self {
+            Self::Get => "GET, HEAD",
+            Self::Post => "POST",
+            Self::Any => "*",
+        }
+    }
 }
 
 /// The row of a request, and what follows its fixed part in the path.
@@ -120,14 +197,7 @@ fn find<'r>(exchange: &Exchange<'r>) -> Result<(&'static Route, &'r str), Proble
     }
     let path = exchange.request.path();
     let found = ROUTES.iter().find_map(|route| Some((route, route.rest(path)?)));
-    let (route, rest) = found.ok_or_else(|| Problem::new(Code::NotFound, "There is no such route."))?;
-    let allow = match (route.methods, exchange.request.method.as_str()) {
-        (Methods::Any, _) | (Methods::Get, "GET" | "HEAD") | (Methods::Post, "POST") => return Ok((route, rest)),
-        (Methods::Get, _) => "GET, HEAD",
-        (Methods::Post, _) => "POST",
-    };
-    let problem = Problem::new(Code::MethodNotAllowed, "The route exists, but not with this method.");
-    Err(Problem { allow: Some(allow), ..problem })
+    found.ok_or_else(|| Problem::new(Code::NotFound, "There is no such route."))
 }
 
 /// A method as it may stand in a log.

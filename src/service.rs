@@ -106,18 +106,11 @@ impl<H: Host> Service<H> {
         };
         self.log_problems(&exchange.trace);
 
-        let (route, answer) = match self.realm(&request.head) {
-            Ok(realm) => {
-                exchange.enter(realm);
-                routes::answer(self, &exchange).await
-            }
-            Err(problem) => ("none", Err(problem)),
-        };
-        let mut response = answer.unwrap_or_else(|problem| {
-            exchange.note_problem(&problem);
-            problem.response(&exchange.trace.id)
-        });
-        response.head.push("cache-control", "no-store");
+        let (route, mut response) = routes::answer(self, &exchange).await;
+        // Tokens travel; a route whose answers may be kept says so itself.
+        if response.head.get("cache-control").is_none() {
+            response.head.push("cache-control", "no-store");
+        }
         response.head.push("x-trace-id", &exchange.trace.id);
         response.head.push("traceparent", &exchange.trace.parent);
         if let Some(stages) = exchange.stages.header() {
@@ -147,6 +140,14 @@ impl<H: Host> Service<H> {
         login.ok_or_else(|| {
             Problem::new(Code::Config, "A setting is wrong or missing; /readyz names it.").because("config.settings")
         })
+    }
+
+    /// Finds out whose traffic an exchange is, before anything is done for it.
+    ///
+    /// # Errors
+    /// `load_token_invalid`.
+    pub(crate) fn enter(&self, exchange: &Exchange<'_>) -> Result<(), Problem> {
+        self.realm(&exchange.request.head).map(|realm| exchange.enter(realm))
     }
 
     /// Whose traffic a request is. A mark without its token is nobody's: taken for a user's, a load

@@ -107,7 +107,7 @@ impl CoreHandler for NativeCore {
 
 fn flat(request: &Request) -> message::Request {
     let mut head = Head::new();
-    for name in routes::READS {
+    for &name in routes::READS {
         for value in request.headers.get_all(name) {
             head.push_bytes(name, value.as_bytes());
         }

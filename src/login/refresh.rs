@@ -11,6 +11,7 @@ use super::{
     read_moved,
 };
 use crate::{
+    clock::UnixSeconds,
     config::App,
     session::{Moved, Session, TOMBSTONE_SECONDS, Why},
     store::{Change, Store, envelope},
@@ -47,6 +48,8 @@ pub struct Standing<'l> {
     pub session: Session,
     /// Where the token stands.
     pub turn: Turn,
+    /// When the session was last renewed, or began.
+    pub used: UnixSeconds,
 }
 
 /// Why a session is not renewed.
@@ -87,18 +90,16 @@ impl<S: Store, P> Login<S, P> {
             &self.layout.epoch(subject),
             &self.layout.moved(sid),
         ];
-        let asked = self.now();
         let [session, tombstone, epoch, moved] = self.get_some(keys, stages).await?;
         let moved = read_moved(moved.as_deref())?;
         let now = self.now();
-        // A refresh token carries no time: it is as old as the counter, or as young as any. What counts is the age
-        // when the store was asked, however long it took.
-        let lag = self.config().store_lag;
-        let is_young = !lag.is_zero() && moved.is_none_or(|moved| asked.since(moved.at) < lag);
+        // A refresh token carries no time. One that was never used may be as young as any.
+        let is_young = token.counter == 0 && moved.is_none() && !self.config().store_lag.is_zero();
         let session = self.live(Named { sid, subject, is_young }, [session, tombstone, epoch], stages)?;
         let app = self.config().app(&session.app).filter(|app| app.tag == token.app);
         let app = app.ok_or(LiveError::Ended("session.other_app"))?;
-        if now.since(Self::last_used(&session, moved)) >= self.config().session_idle_ttl {
+        let used = Self::last_used(&session, moved);
+        if now.since(used) >= self.config().session_idle_ttl {
             return Err(LiveError::Ended("session.idle"));
         }
         let Moved { counter, at } = moved.unwrap_or(Moved { counter: 0, at: session.created });
@@ -109,7 +110,7 @@ impl<S: Store, P> Login<S, P> {
             1 if !grace.is_zero() && now.since(at) <= grace => Turn::Replayed,
             _ => Turn::Spent,
         };
-        Ok(Standing { app, session, turn })
+        Ok(Standing { app, session, turn, used })
     }
 
     /// Renews the session of a refresh token: new tokens, or those already made of it. With `app`,
@@ -124,7 +125,7 @@ impl<S: Store, P> Login<S, P> {
         device_id: Option<&str>,
         stages: &Stages<'_>,
     ) -> Result<Refreshed<'_>, RefreshError> {
-        let Standing { app: of, session, turn } = self.inspect_refresh(token, stages).await?;
+        let Standing { app: of, session, turn, .. } = self.inspect_refresh(token, stages).await?;
         if app.is_some_and(|id| id != of.id) {
             return Err(LiveError::Ended("session.other_app").into());
         }

@@ -18,17 +18,34 @@ pub const MAX_BODY_BYTES: usize = 16 * 1024;
 /// # Errors
 /// 415, 413 or 400, in this order.
 pub(super) fn read<'r, T: Deserialize<'r>>(request: &'r Request) -> Result<T, Problem> {
-    let kind = request
+    if !is_read(&kind(request)?) {
+        return Err(Problem::new(Code::UnsupportedMediaType, "Send application/json."));
+    }
+    json::read(bounded(request)?)
+        .map_err(|error: JsonError| Problem::new(Code::BadRequest, format!("The body: {error}.")))
+}
+
+/// The content type in lower case, without parameters; empty when there is none.
+///
+/// # Errors
+/// `bad_request` when it was sent more than once.
+pub(super) fn kind(request: &Request) -> Result<Vec<u8>, Problem> {
+    let sent = request
         .head
         .only("content-type")
         .map_err(|_| Problem::new(Code::BadRequest, "content-type was sent more than once."))?;
-    if !is_read(kind.unwrap_or_default()) {
-        return Err(Problem::new(Code::UnsupportedMediaType, "Send application/json."));
-    }
+    Ok(sent.unwrap_or_default().split(|&b| b == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase())
+}
+
+/// The body, when it is not too long.
+///
+/// # Errors
+/// `payload_too_large`.
+pub(super) fn bounded(request: &Request) -> Result<&[u8], Problem> {
     if request.body.len() > MAX_BODY_BYTES {
         return Err(Problem::new(Code::PayloadTooLarge, "A body may have 16 KiB."));
     }
-    json::read(&request.body).map_err(|error: JsonError| Problem::new(Code::BadRequest, format!("The body: {error}.")))
+    Ok(&request.body)
 }
 
 /// A text of at most `max_bytes` without control characters.
@@ -42,9 +59,8 @@ pub(super) fn check(member: &'static str, text: &str, max_bytes: usize) -> Resul
     Err(Problem::new(Code::BadRequest, format!("{member}: at most {max_bytes} bytes, no control characters.")))
 }
 
-fn is_read(content_type: &[u8]) -> bool {
-    let essence = content_type.split(|&b| b == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
-    match essence.as_slice() {
+fn is_read(kind: &[u8]) -> bool {
+    match kind {
         b"" | b"application/json" | b"application/x-www-form-urlencoded" => true,
         b"text/xml" => false,
         other => other.starts_with(b"text/") || (other.contains(&b'/') && other.ends_with(b"+json")),
@@ -54,6 +70,13 @@ fn is_read(content_type: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::Head;
+
+    fn is_content_type_read(content_type: &str) -> bool {
+        let mut head = Head::new();
+        head.push("content-type", content_type);
+        is_read(&kind(&Request { head, ..Request::default() }).expect("sent once"))
+    }
 
     #[test]
     fn texts_are_read_and_documents_are_not() {
@@ -66,7 +89,7 @@ mod tests {
             "text/html",
             "application/x-www-form-urlencoded",
         ] {
-            assert!(is_read(read.as_bytes()), "{read}");
+            assert!(is_content_type_read(read), "{read}");
         }
         for refused in [
             "multipart/form-data; boundary=x",
@@ -79,7 +102,7 @@ mod tests {
             "+json",
             "application/jsonx",
         ] {
-            assert!(!is_read(refused.as_bytes()), "{refused}");
+            assert!(!is_content_type_read(refused), "{refused}");
         }
     }
 }

@@ -61,20 +61,33 @@ pub(super) async fn verify<H: Host>(
     only: Option<&str>,
 ) -> Result<Response, Problem> {
     let (access, _) = authenticate(service, exchange, only).await?;
+    Ok(passes(&access))
+}
+
+/// The same by the token alone: its session may be over.
+pub(super) fn verify_offline<H: Host>(
+    service: &Service<H>,
+    exchange: &Exchange<'_>,
+    only: Option<&str>,
+) -> Result<Response, Problem> {
+    let token = bearer::token(&exchange.request.head)?.ok_or_else(Problem::no_credentials)?;
+    let access = service.login(exchange)?.authenticate_offline(token, only, &exchange.stages)?;
+    note(exchange, &access);
+    Ok(passes(&access))
+}
+
+/// The id of the one app whose tokens are taken, which begins what follows `/app/`. The id of no
+/// app lets nobody in.
+pub(super) fn app(rest: &str) -> &str {
+    rest.split('/').next().unwrap_or_default()
+}
+
+fn passes(access: &Access<'_>) -> Response {
     let mut head = Head::new();
     head.push("x-edgepass-user", &access.subject.text());
     head.push("x-edgepass-session", &access.sid.text());
     head.push("x-edgepass-app", &access.app.id);
-    Ok(Response { status: 200, head, body: Vec::new() })
-}
-
-/// The same for the tokens of one app, whose id begins `rest`. An id of no app lets nobody in.
-pub(super) async fn verify_app<H: Host>(
-    service: &Service<H>,
-    exchange: &Exchange<'_>,
-    rest: &str,
-) -> Result<Response, Problem> {
-    verify(service, exchange, Some(rest.split('/').next().unwrap_or_default())).await
+    Response { status: 200, head, body: Vec::new() }
 }
 
 async fn authenticate<'s, H: Host>(
@@ -85,12 +98,16 @@ async fn authenticate<'s, H: Host>(
     let token = bearer::token(&exchange.request.head)?.ok_or_else(Problem::no_credentials)?;
     let login = service.login(exchange)?;
     let (access, session) = login.authenticate(token, only, &exchange.stages).await?;
+    note(exchange, &access);
+    Ok((access, session))
+}
+
+fn note(exchange: &Exchange<'_>, access: &Access<'_>) {
     exchange.note(|note| {
         note.app = Some(access.app.id.clone());
         note.sid = Some(access.sid);
         note.subject = Some(access.subject);
     });
-    Ok((access, session))
 }
 
 impl From<AuthError> for Problem {

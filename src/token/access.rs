@@ -232,6 +232,17 @@ impl Algorithm for Hs256 {
     }
 }
 
+/// The `jti` of a token that [`verify`] accepted.
+#[must_use]
+pub fn token_id(verified: &str) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Named {
+        jti: String,
+    }
+    let claims = Base64UrlUnpadded::decode_vec(verified.split('.').nth(1)?).ok()?;
+    Some(json::read::<Named>(&claims).ok()?.jti)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

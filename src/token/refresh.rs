@@ -10,7 +10,8 @@ use crate::{
     token::keys::{KeyId, KeyRing, MasterKeys, Subject},
 };
 
-const PREFIX: &str = "epr1_";
+/// How every refresh token begins, and no access token.
+pub const PREFIX: &str = "epr1_";
 const SIGNED_BYTES: usize = 48;
 const MAC_BYTES: usize = 20;
 
