@@ -86,8 +86,8 @@ impl<S: Store, P> Login<S, P> {
         let access = self.authenticate_offline(token, only, stages)?;
         let keys =
             [&self.layout.session(access.sid), &self.layout.tombstone(access.sid), &self.layout.epoch(access.subject)];
-        let records = self.get_some(keys, stages).await.map_err(LiveError::from)?;
         let is_young = self.now().since(access.issued) < self.config().store_lag;
+        let records = self.get_some(keys, stages).await.map_err(LiveError::from)?;
         let named = Named { sid: access.sid, subject: access.subject, is_young };
         let session = self.live(named, records, stages)?;
         if session.app != access.app.id {

@@ -90,11 +90,14 @@ impl<S: Store, P> Login<S, P> {
             &self.layout.epoch(subject),
             &self.layout.moved(sid),
         ];
+        let asked = self.now();
         let [session, tombstone, epoch, moved] = self.get_some(keys, stages).await?;
         let moved = read_moved(moved.as_deref())?;
         let now = self.now();
-        // A refresh token carries no time. One that was never used may be as young as any.
-        let is_young = token.counter == 0 && moved.is_none() && !self.config().store_lag.is_zero();
+        // A refresh token carries no time: it is as old as the counter, or as young as any. What counts is the age
+        // when the store was asked, however long it took.
+        let lag = self.config().store_lag;
+        let is_young = !lag.is_zero() && moved.is_none_or(|moved| asked.since(moved.at) < lag);
         let session = self.live(Named { sid, subject, is_young }, [session, tombstone, epoch], stages)?;
         let app = self.config().app(&session.app).filter(|app| app.tag == token.app);
         let app = app.ok_or(LiveError::Ended("session.other_app"))?;

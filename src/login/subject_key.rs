@@ -35,9 +35,11 @@ impl<S: Store, P> Login<S, P> {
         if self.subject_key_agrees.get() {
             return Ok(());
         }
-        let value = envelope::plain(&Fingerprint(self.setup.subjects.fingerprint), UnixSeconds(0));
-        let change = Change::Put { key: self.layout.fingerprint(), value, expires: 0 };
-        self.store.apply(vec![change]).await.map_err(StoreFault::from)?;
+        if self.stored_fingerprint().await?.is_none() {
+            let value = envelope::plain(&Fingerprint(self.setup.subjects.fingerprint), UnixSeconds(0));
+            let change = Change::Put { key: self.layout.fingerprint(), value, expires: 0 };
+            self.store.apply(vec![change]).await.map_err(StoreFault::from)?;
+        }
         self.compare_subject_key().await
     }
 
