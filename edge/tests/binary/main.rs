@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::missing_panics_doc)]
 
 mod durability;
+mod operate;
+mod proxies;
 mod refusals;
 mod running;
 mod stopping;

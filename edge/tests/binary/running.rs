@@ -48,6 +48,11 @@ impl Running {
     pub(crate) fn start(state: &Path, arguments: &[&str]) -> Self {
         let mut command = serve(state);
         command.args(["--sim", "127.0.0.1:0"]).args(arguments).stderr(Stdio::null());
+        Self::of(command)
+    }
+
+    /// What `command`, a `serve --sim`, starts.
+    pub(crate) fn of(mut command: Command) -> Self {
         let mut child = command.spawn().expect("the program starts");
         let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
         let node = address_in(&mut stdout, "listening on http://");
@@ -73,10 +78,15 @@ impl Running {
 
     /// The access token of a login that succeeds; `None` when the node does not answer any more.
     pub(crate) fn log_in(&self, code: &str) -> Option<String> {
+        Some(self.log_in_whole(code)?["access_token"].as_str().expect("a token").to_owned())
+    }
+
+    /// The whole answer of such a login.
+    pub(crate) fn log_in_whole(&self, code: &str) -> Option<Value> {
         let body = format!(r#"{{"code":"{code}"}}"#);
         let (status, answer) = request(self.node, "POST", "/api/login", "", &body)?;
         assert_eq!(status, 200, "{answer}");
-        Some(answer["access_token"].as_str().expect("a token").to_owned())
+        Some(answer)
     }
 
     pub(crate) fn session_status(&self, token: &str) -> u16 {

@@ -1,0 +1,193 @@
+//! The admin listener as a program, and the commands that talk to it.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::{SocketAddr, TcpListener},
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Command, Output, Stdio},
+    thread,
+};
+
+use serde_json::{Value, json};
+
+use crate::running::{self, Running, request};
+
+#[test]
+fn a_node_keeps_its_token_and_shows_it_to_nobody_else() {
+    let state = tempfile::tempdir().unwrap();
+    let start = || {
+        let log = fs::File::options().create(true).append(true).open(state.path().join("log")).unwrap();
+        let mut command = running::serve(state.path());
+        command.args(["--sim", "127.0.0.1:0"]).env("RUST_LOG", "trace").stderr(log);
+        Running::of(command)
+    };
+    let mut running = start();
+    let token = fs::read_to_string(state.path().join("admin.token")).unwrap();
+    assert!(token.len() >= 32, "{} characters", token.len());
+    let mode = fs::metadata(state.path().join("admin.token")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    running.signal("TERM");
+    assert!(running.wait().success());
+
+    let mut again = start();
+    assert_eq!(fs::read_to_string(state.path().join("admin.token")).unwrap(), token);
+    let bearer = format!("authorization: Bearer {token}\r\n");
+    let status = request(admin(state.path()), "POST", "/internal/no-such-route", &bearer, "{}").unwrap().0;
+    assert_eq!(status, 404);
+    again.signal("TERM");
+    assert!(again.wait().success());
+    let log = fs::read_to_string(state.path().join("log")).unwrap();
+    assert!(log.contains("admin listener") && !log.contains(&token), "the token is in the log");
+}
+
+#[test]
+fn an_admin_listener_is_for_this_machine() {
+    let state = tempfile::tempdir().unwrap();
+    let output = running::serve(state.path()).args(["--sim", "127.0.0.1:0", "--admin", "0.0.0.0:0"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("--admin 0.0.0.0:0 is not a loopback address"), "{}", said(&output));
+}
+
+#[test]
+fn a_state_folder_has_one_node_whatever_the_store() {
+    let state = tempfile::tempdir().unwrap();
+    let _first = Running::start(state.path(), &["--store", "memory"]);
+    let output = running::serve(state.path()).args(["--sim", "127.0.0.1:0", "--store", "memory"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("another node runs with the state folder"), "{}", said(&output));
+}
+
+#[test]
+fn a_sweep_goes_on_until_nothing_is_left() {
+    let service = Stub::start(vec![
+        (200, json!({"removed": 3, "cursor": "a"})),
+        (200, json!({"removed": 0, "cursor": "b"})),
+        (200, json!({"removed": 4, "cursor": null})),
+    ]);
+    let output = service.ask(&["sweep", "--limit", "50"]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "removed 7\n");
+    let asked: Vec<Value> = service.asked().into_iter().map(|(_, body)| body).collect();
+    assert_eq!(asked, [json!({"limit": 50}), json!({"limit": 50, "cursor": "a"}), json!({"limit": 50, "cursor": "b"})]);
+}
+
+#[test]
+fn an_order_names_whom_it_is_about() {
+    for (line, target, body) in [
+        ("revoke --session s1", "/internal/revoke", json!({"session_id": "s1"})),
+        ("revoke --user u1", "/internal/revoke", json!({"user_id": "u1"})),
+        ("block u1", "/internal/block", json!({"user_id": "u1"})),
+        ("unblock u1", "/internal/unblock", json!({"user_id": "u1"})),
+    ] {
+        let service = Stub::start(vec![(204, Value::Null)]);
+        let output = service.ask(&line.split(' ').collect::<Vec<_>>());
+        assert!(output.status.success(), "{line}: {}", said(&output));
+        let (head, sent) = service.asked().pop().unwrap();
+        assert!(head.starts_with(&format!("POST {target} ")), "{head}");
+        assert!(head.to_lowercase().contains("authorization: bearer file-token\r\n"), "{head}");
+        assert_eq!(sent, body);
+    }
+}
+
+#[test]
+fn what_goes_wrong_is_said_with_what_to_do() {
+    let answered = |answers: &[(u16, Value)], arguments: &[&str]| {
+        let output = Stub::start(answers.to_vec()).ask(arguments);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert_eq!(output.stdout, b"", "{arguments:?}");
+        assert!(!said(&output).contains("file-token"), "{}", said(&output));
+        said(&output)
+    };
+    let problem = |code: &str| json!({"code": code, "detail": "why"});
+    let sweep = &["sweep"][..];
+    for (answer, expected) in [
+        ((401, problem("token_invalid")), "operator_tokens"),
+        ((404, problem("not_found")), "admin listener"),
+        ((503, problem("store_unavailable")), "503 store_unavailable why"),
+        ((200, json!({"swept": true})), "no sweep's answer"),
+    ] {
+        let told = answered(&[answer], sweep);
+        assert!(told.contains(expected), "{told}");
+    }
+    let on = (200, json!({"removed": 1, "cursor": "a"}));
+    let told = answered(&[on.clone(), on.clone()], sweep);
+    assert!(told.contains("does not get on; 2 removed"), "{told}");
+    let told = answered(&[on], &["sweep", "--max-calls", "1"]);
+    assert!(told.contains("not done after 1 calls, 1 removed"), "{told}");
+
+    let state = tempfile::tempdir().unwrap();
+    let output = edgepass(&["block", "u1", "--state-dir"]).arg(state.path()).output().unwrap();
+    assert!(said(&output).contains("no node runs with the state folder"), "{}", said(&output));
+
+    // A token would travel in clear.
+    let file = state.path().join("token");
+    fs::write(&file, "file-token").unwrap();
+    let output = edgepass(&["sweep", "--admin", "http://login.example", "--token-file"]).arg(&file).output().unwrap();
+    assert!(said(&output).contains("--admin without https"), "{}", said(&output));
+}
+
+/// Where the node with this state folder says that its admin listener is.
+fn admin(state: &Path) -> SocketAddr {
+    fs::read_to_string(state.join("admin.addr")).unwrap().trim().parse().unwrap()
+}
+
+fn edgepass(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_edgepass"));
+    command.env_clear().args(arguments).stdin(Stdio::null());
+    command
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A service that gives these answers, one per connection, and keeps what it was asked.
+struct Stub {
+    address: SocketAddr,
+    asked: thread::JoinHandle<Vec<(String, Value)>>,
+}
+
+impl Stub {
+    fn start(answers: Vec<(u16, Value)>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = thread::spawn(move || answers.iter().map(|answer| Self::answer(&listener, answer)).collect());
+        Self { address, asked }
+    }
+
+    fn answer(listener: &TcpListener, (status, body): &(u16, Value)) -> (String, Value) {
+        let (stream, _) = listener.accept().unwrap();
+        let mut reader = BufReader::new(stream);
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert_ne!(reader.read_line(&mut head).unwrap(), 0, "a whole head: {head}");
+        }
+        let field = |line: &str| line.to_lowercase().strip_prefix("content-length: ")?.trim().parse::<usize>().ok();
+        let mut sent = vec![0; head.lines().find_map(field).unwrap()];
+        reader.read_exact(&mut sent).unwrap();
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let length = body.len();
+        write!(
+            reader.get_mut(),
+            "HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        (head, serde_json::from_slice(&sent).unwrap())
+    }
+
+    /// Runs `edgepass` against it.
+    fn ask(&self, arguments: &[&str]) -> Output {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        fs::write(&file, "file-token\n").unwrap();
+        let mut command = edgepass(arguments);
+        command.arg("--admin").arg(format!("http://{}/", self.address)).arg("--token-file").arg(&file);
+        command.output().unwrap()
+    }
+
+    fn asked(self) -> Vec<(String, Value)> {
+        self.asked.join().unwrap()
+    }
+}
