@@ -70,8 +70,10 @@ pub struct Device {
     pub label: Option<String>,
 }
 
-/// `e`: a user's epoch. Sessions of an older one are over. Absent counts as 0.
+/// `e`: a user's epoch. Sessions of an older one are over. Absent counts as 0. Its stored form grows
+/// with it, byte by byte, so a host that compares keeps the higher one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "[u8; 8]", from = "[u8; 8]")]
 pub struct Epoch(pub u64);
 
 /// `x`: a session is over. That it exists is what counts.
@@ -157,6 +159,18 @@ impl Epoch {
     }
 }
 
+impl From<Epoch> for [u8; 8] {
+    fn from(epoch: Epoch) -> Self {
+        epoch.0.to_be_bytes()
+    }
+}
+
+impl From<[u8; 8]> for Epoch {
+    fn from(bytes: [u8; 8]) -> Self {
+        Self(u64::from_be_bytes(bytes))
+    }
+}
+
 impl From<Moved> for ([u8; 4], [u8; 8]) {
     fn from(moved: Moved) -> Self {
         (moved.counter.to_be_bytes(), moved.at.0.to_be_bytes())
@@ -166,6 +180,21 @@ impl From<Moved> for ([u8; 4], [u8; 8]) {
 impl From<([u8; 4], [u8; 8])> for Moved {
     fn from((counter, at): ([u8; 4], [u8; 8])) -> Self {
         Self { counter: u32::from_be_bytes(counter), at: UnixSeconds(u64::from_be_bytes(at)) }
+    }
+}
+
+impl Why {
+    /// As it stands in a log.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Logout => "logout",
+            Self::Reuse => "reuse",
+            Self::LogoutAll => "logout_all",
+            Self::Device => "device",
+            Self::Operator => "operator",
+            Self::Evicted => "evicted",
+        }
     }
 }
 
@@ -195,7 +224,7 @@ impl Session {
             openid: self.openid.expose(),
             unionid: self.unionid.as_ref().map(|unionid| unionid.expose().as_str()),
             subject: self.subject,
-            epoch: self.epoch,
+            epoch: self.epoch.0,
             session_key: self.session_key.expose(),
             device: self.device.as_ref().map(|d| (d.id.as_deref(), d.label.as_deref())),
             idempotency: self.idempotency,
@@ -220,7 +249,7 @@ impl Session {
                 openid: secret(stored.openid),
                 unionid: stored.unionid.map(secret),
                 subject: stored.subject,
-                epoch: stored.epoch,
+                epoch: Epoch(stored.epoch),
                 session_key: secret(stored.session_key),
                 device: stored
                     .device
@@ -243,7 +272,7 @@ struct Stored<'a> {
     openid: &'a str,
     unionid: Option<&'a str>,
     subject: Subject,
-    epoch: Epoch,
+    epoch: u64,
     session_key: &'a str,
     #[serde(borrow)]
     device: Option<(Option<&'a str>, Option<&'a str>)>,
@@ -323,7 +352,7 @@ mod tests {
     const GOLDEN: [&str; 5] = [
         "656467657061737301000000006553f3586253d136c15c0289ec2d0a9167ec8e65a18debbe5e5532fbeea293f8c19706bcdadd3f0cd73f14680146c48e628661a3e0065baccd2a34734d12bf6f1e8453bea5dd309953773155b7f17531118cd64c805775b93babab4ca9a692f4ea5bd8b4364e21a847",
         "656467657061737301000000000000000001010101010101010101010101010101e38acef2b8ce7f0884c719a8ce2e6b9fea35e54076a9e82ad26ce63b3b5216c7",
-        "6564676570617373010000000000000000ffffffffffffffffff01",
+        "6564676570617373010000000000000000ffffffffffffffff",
         "656467657061737301000000000000000180e2cfaa0600",
         "65646765706173730100000000000000010102020202020202020202020202020202",
     ];
@@ -355,6 +384,8 @@ mod tests {
         assert!(blocked.is_blocked() && blocked > Epoch(u64::MAX >> 1));
         assert_eq!((blocked.unblocked(), blocked.next(now).unblocked()), (Epoch(5001), Epoch(5002)));
         assert!(blocked.next(now).is_blocked(), "who is blocked and logs out everywhere stays blocked");
+        let stored = |epoch| envelope::plain(&epoch, UnixSeconds(0));
+        assert!(stored(Epoch(256)) > stored(Epoch(255)) && stored(Epoch(1).blocked()) > stored(Epoch(u64::MAX >> 1)));
         assert!(Epoch(u64::MAX).is_blocked() && Epoch(u64::MAX).next(now).is_blocked());
     }
 
