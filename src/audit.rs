@@ -29,6 +29,18 @@ pub enum Event {
     TokenFail,
     /// A session was ended.
     SessionRevoke,
+    /// Every session of a user was ended by the user.
+    SessionRevokeAll,
+    /// An operator ended a session, or all of a user.
+    AdminRevoke,
+    /// An operator blocked a user.
+    AdminBlock,
+    /// An operator lets a user log in again.
+    AdminUnblock,
+    /// An operator had records removed that are over.
+    AdminSweep,
+    /// Somebody who is no operator tried to be one.
+    AdminRefused,
 }
 
 /// What became known about a request while it was answered.
@@ -61,6 +73,9 @@ pub struct Note {
     /// The platform's name for its answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub platform_request_id: Option<String>,
+    /// How many sessions were ended, or records removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<usize>,
     /// Whether the user was unknown so far.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub is_new: Option<bool>,
@@ -140,6 +155,12 @@ impl Event {
             Self::TokenReuse => "token.reuse",
             Self::TokenFail => "token.fail",
             Self::SessionRevoke => "session.revoke",
+            Self::SessionRevokeAll => "session.revoke_all",
+            Self::AdminRevoke => "admin.revoke",
+            Self::AdminBlock => "admin.block",
+            Self::AdminUnblock => "admin.unblock",
+            Self::AdminSweep => "admin.sweep",
+            Self::AdminRefused => "admin.refused",
         }
     }
 
@@ -147,8 +168,16 @@ impl Event {
     #[must_use]
     pub const fn level(self) -> Level {
         match self {
-            Self::LoginOk | Self::TokenRefresh | Self::TokenReplay | Self::SessionRevoke => Level::Info,
-            Self::LoginFail | Self::TokenFail | Self::TokenAhead => Level::Warn,
+            Self::LoginOk
+            | Self::TokenRefresh
+            | Self::TokenReplay
+            | Self::SessionRevoke
+            | Self::SessionRevokeAll
+            | Self::AdminRevoke
+            | Self::AdminBlock
+            | Self::AdminUnblock
+            | Self::AdminSweep => Level::Info,
+            Self::LoginFail | Self::TokenFail | Self::TokenAhead | Self::AdminRefused => Level::Warn,
             Self::TokenReuse => Level::Error,
         }
     }

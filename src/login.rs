@@ -11,9 +11,11 @@ mod idempotency;
 mod identity;
 mod inspect;
 mod live;
+mod operator;
 mod refresh;
 mod revoke;
 mod subject_key;
+mod sweep;
 
 use std::cell::Cell;
 
@@ -21,7 +23,7 @@ use crate::{
     clock::{Clock, UnixSeconds},
     config::{App, Config, Setup},
     random::Random,
-    session::{Epoch, Moved, Session, SessionId},
+    session::{Epoch, Moved, Recent, Session, SessionId},
     store::{
         Change, Store, StoreError,
         envelope::{self, Unreadable},
@@ -36,11 +38,13 @@ use crate::{
 };
 
 pub use code::{Attempt, LoggedIn, LoginError};
+pub use devices::{Devices, Listed};
 pub use inspect::Inspected;
 pub use live::{AuthError, LiveError};
 pub use refresh::{RefreshError, Refreshed, Standing, Turn};
-pub use revoke::{Credential, LoggedOut, LogoutError};
+pub use revoke::{Credential, LoggedOut, LoggedOutEverywhere, LogoutError};
 pub use subject_key::SubjectKeyError;
+pub use sweep::Swept;
 
 use flight::Flights;
 
@@ -144,6 +148,9 @@ impl<S: Store, P> Login<S, P> {
     }
 
     async fn get(&self, keys: &[impl AsRef<str>], stages: &Stages<'_>) -> Result<Vec<Option<Vec<u8>>>, StoreFault> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
         let keys: Vec<&str> = keys.iter().map(AsRef::as_ref).collect();
         let values = stages.wait(Stage::Store, self.store.get(&keys)).await?;
         if values.len() == keys.len() { Ok(values) } else { Err(StoreFault::Short) }
@@ -172,6 +179,13 @@ fn read_moved(value: Option<&[u8]>) -> Result<Option<Moved>, StoreFault> {
     Ok(value.map(envelope::read_plain).transpose()?)
 }
 
+/// The sessions a user's list names, the newest first. A list nobody can read names none: it is a
+/// hint, and nothing that must hold depends on it.
+fn read_recent(value: Option<&[u8]>) -> Vec<SessionId> {
+    let read = value.map(envelope::read_plain::<Recent>).and_then(Result::ok);
+    read.map_or_else(Vec::new, |Recent(sids)| sids)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -181,7 +195,7 @@ mod tests {
         config::tests::{ACTIVE_KEY, SUBJECT_KEY, settings},
         platforms::{LoginCode, PlatformClient, PlatformError, PlatformSession},
         secret::Secret,
-        session::{Identity, Recent},
+        session::Identity,
         store::MemoryStore,
         testing::{FixedClock, SeededRandom, block_on},
     };

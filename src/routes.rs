@@ -7,6 +7,7 @@ mod cached;
 mod cors;
 mod form;
 mod grant;
+mod internal;
 mod login;
 mod logout;
 mod oauth;
@@ -14,6 +15,7 @@ mod openapi;
 mod operation;
 mod refresh;
 mod session;
+mod sessions;
 
 use serde::Serialize;
 
@@ -57,6 +59,7 @@ struct Route {
 enum Methods {
     Get,
     Post,
+    Delete,
     Any,
 }
 
@@ -65,7 +68,10 @@ enum Handler {
     Login,
     Refresh,
     Logout,
+    LogoutAll,
     Session,
+    Sessions,
+    EndSession,
     Verify,
     VerifyApp,
     VerifyOffline,
@@ -76,6 +82,10 @@ enum Handler {
     Health,
     Ready,
     Version,
+    OperatorRevoke,
+    Block,
+    Unblock,
+    Sweep,
 }
 
 /// The first row that fits counts.
@@ -83,7 +93,10 @@ const ROUTES: &[Route] = &[
     Route::new("/api/login", Methods::Post, Handler::Login),
     Route::new("/api/token/refresh", Methods::Post, Handler::Refresh),
     Route::new("/api/logout", Methods::Post, Handler::Logout),
+    Route::new("/api/logout-all", Methods::Post, Handler::LogoutAll),
     Route::new("/api/session", Methods::Get, Handler::Session),
+    Route::new("/api/sessions", Methods::Get, Handler::Sessions),
+    Route::new("/api/sessions/{id}", Methods::Delete, Handler::EndSession),
     Route::new("/api/verify/app/{id}/*", Methods::Any, Handler::VerifyApp),
     Route::new("/api/verify/*", Methods::Any, Handler::Verify),
     Route::new("/api/verify-offline/app/{id}/*", Methods::Any, Handler::VerifyOfflineApp),
@@ -94,6 +107,10 @@ const ROUTES: &[Route] = &[
     Route::new("/healthz", Methods::Get, Handler::Health),
     Route::new("/readyz", Methods::Get, Handler::Ready),
     Route::new("/version", Methods::Get, Handler::Version),
+    Route::new("/internal/revoke", Methods::Post, Handler::OperatorRevoke),
+    Route::new("/internal/block", Methods::Post, Handler::Block),
+    Route::new("/internal/unblock", Methods::Post, Handler::Unblock),
+    Route::new("/internal/sweep", Methods::Post, Handler::Sweep),
 ];
 
 /// The route's name, and the answer.
@@ -105,7 +122,7 @@ pub(crate) async fn answer<H: Host>(service: &Service<H>, exchange: &Exchange<'_
         exchange.note_problem(&problem);
         problem.response(&exchange.trace.id)
     };
-    let (route, rest) = match find(exchange) {
+    let (route, rest) = match find(exchange, service.has_operators()) {
         Ok(found) => found,
         Err(problem) => return ("none", respond(problem)),
     };
@@ -136,7 +153,10 @@ async fn handle<H: Host>(
         Handler::Login => login::log_in(service, exchange).await,
         Handler::Refresh => refresh::refresh(service, exchange).await,
         Handler::Logout => logout::log_out(service, exchange).await,
+        Handler::LogoutAll => logout::log_out_everywhere(service, exchange).await,
         Handler::Session => session::show(service, exchange).await,
+        Handler::Sessions => sessions::list(service, exchange).await,
+        Handler::EndSession => sessions::end(service, exchange, rest).await,
         Handler::Verify => session::verify(service, exchange, None).await,
         Handler::VerifyApp => session::verify(service, exchange, Some(session::app(rest))).await,
         Handler::VerifyOffline => session::verify_offline(service, exchange, None),
@@ -147,6 +167,10 @@ async fn handle<H: Host>(
         Handler::Health => Ok(operation::health()),
         Handler::Ready => Ok(operation::ready(service, exchange).await),
         Handler::Version => Ok(operation::version()),
+        Handler::OperatorRevoke => internal::revoke(service, exchange).await,
+        Handler::Block => internal::block(service, exchange).await,
+        Handler::Unblock => internal::unblock(service, exchange).await,
+        Handler::Sweep => internal::sweep(service, exchange).await,
     }
 }
 
@@ -176,6 +200,7 @@ impl Methods {
         match self {
             Self::Get => matches!(method, "GET" | "HEAD"),
             Self::Post => method == "POST",
+            Self::Delete => method == "DELETE",
             Self::Any => true,
         }
     }
@@ -185,18 +210,21 @@ impl Methods {
         match self {
             Self::Get => "GET, HEAD",
             Self::Post => "POST",
+            Self::Delete => "DELETE",
             Self::Any => "*",
         }
     }
 }
 
-/// The row of a request, and what follows its fixed part in the path.
-fn find<'r>(exchange: &Exchange<'r>) -> Result<(&'static Route, &'r str), Problem> {
+/// The row of a request, and what follows its fixed part in the path. Where there are no operators
+/// there are no routes for them.
+fn find<'r>(exchange: &Exchange<'r>, has_operators: bool) -> Result<(&'static Route, &'r str), Problem> {
     if exchange.request.target.len() > MAX_TARGET_BYTES {
         return Err(Problem::new(Code::BadRequest, "The path and query are too long."));
     }
     let path = exchange.request.path();
-    let found = ROUTES.iter().find_map(|route| Some((route, route.rest(path)?)));
+    let exists = |route: &&Route| has_operators || !route.name.starts_with("/internal/");
+    let found = ROUTES.iter().filter(exists).find_map(|route| Some((route, route.rest(path)?)));
     found.ok_or_else(|| Problem::new(Code::NotFound, "There is no such route."))
 }
 

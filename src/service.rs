@@ -17,7 +17,7 @@ use crate::{
     problem::{Code, Problem},
     random::Random,
     routes,
-    session::SessionId,
+    session::{SessionId, Why},
     timing::Stages,
     token::keys::Subject,
     trace::Trace,
@@ -150,6 +150,11 @@ impl<H: Host> Service<H> {
         self.realm(&exchange.request.head).map(|realm| exchange.enter(realm))
     }
 
+    /// Whether there is anybody who may operate the service. Where the settings are wrong, nobody knows.
+    pub(crate) fn has_operators(&self) -> bool {
+        self.login.as_ref().map_or(true, |login| !login.config().operator_tokens.is_empty())
+    }
+
     /// Whose traffic a request is. A mark without its token is nobody's: taken for a user's, a load
     /// test would log in users; and anyone could have theirs kept out of sight.
     fn realm(&self, head: &Head) -> Result<Realm, Problem> {
@@ -174,10 +179,18 @@ impl<H: Host> Service<H> {
 
     /// Logs a security event, before the answer leaves.
     pub(crate) fn event(&self, event: Event, exchange: &Exchange<'_>) {
-        let note = exchange.note.borrow();
+        self.log_event(event, exchange, &exchange.note.borrow());
+    }
+
+    /// Logs that another session than the request's own was ended.
+    pub(crate) fn ended_event(&self, sid: SessionId, why: Why, exchange: &Exchange<'_>) {
+        let note = Note { sid: Some(sid), reason: Some(why.name().into()), ..exchange.note.borrow().clone() };
+        self.log_event(Event::SessionRevoke, exchange, &note);
+    }
+
+    fn log_event(&self, event: Event, exchange: &Exchange<'_>, note: &Note) {
         let now = self.host.clock().now();
-        self.host
-            .log(event.level(), audit::line(now, event.level(), event.name(), &exchange.trace, self.hashed(&note)));
+        self.host.log(event.level(), audit::line(now, event.level(), event.name(), &exchange.trace, self.hashed(note)));
     }
 
     /// Names wrong settings in the log, at the first request: whoever only asks for a description

@@ -131,6 +131,9 @@ impl Epoch {
     /// would live again.
     const BLOCKED: u64 = 1 << 63;
 
+    /// Never: with it what it ended would live again.
+    pub const EXPIRES: UnixSeconds = UnixSeconds(0);
+
     /// Whether the user may not log in.
     #[must_use]
     pub const fn is_blocked(self) -> bool {

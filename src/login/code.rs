@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use super::{
-    Grant, Login, StoreFault, SubjectKeyError,
+    Grant, Listed, Login, StoreFault, SubjectKeyError,
     idempotency::{REPEATED_SECONDS, Wish},
     live::{LiveError, Named},
     read_moved,
@@ -20,7 +20,7 @@ use crate::{
     config::App,
     outbound::{SendError, SendErrorKind},
     platforms::{Class, LoginCode, PlatformClient, PlatformError, PlatformSession},
-    session::{Device, Session, SessionId},
+    session::{Device, Session, SessionId, Why},
     store::{Change, Store},
     timing::{Stage, Stages},
     token::keys::{CodeMac, MasterKeys, random_session},
@@ -48,6 +48,8 @@ pub struct LoggedIn<'l> {
     pub is_new: bool,
     /// Whether an earlier request made the session.
     pub is_repeated: bool,
+    /// The user's sessions that ended for this one.
+    pub evicted: Vec<SessionId>,
 }
 
 /// Why there is no login.
@@ -68,6 +70,9 @@ pub enum LoginError {
     /// An operator blocked the user.
     #[error("blocked")]
     Blocked,
+    /// The user has as many sessions as they may have. The code is spent.
+    #[error("session_limit")]
+    SessionLimit,
     /// The users here were derived with another `subject_key`.
     #[error("config.subject_key")]
     OtherSubjectKey,
@@ -239,7 +244,7 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
             return Err(LoginError::OtherWish);
         }
         let grant = stages.run(Stage::Sign, || self.grant(app, sid, &session, (derived.keys, 0), now));
-        Ok(LoggedIn { grant, is_new: false, is_repeated: true })
+        Ok(LoggedIn { grant, is_new: false, is_repeated: true, evicted: Vec::new() })
     }
 
     async fn exchange(
@@ -268,6 +273,7 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
         if owner.epoch.is_blocked() {
             return Err(LoginError::Blocked);
         }
+        let surplus = self.surplus(owner.subject, stages).await?;
         let created = self.now();
         let expires = created.after(app.session_ttl);
         let key = self.layout.session(sid);
@@ -286,9 +292,15 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
             expires,
         };
         let value = stages.run(Stage::Sign, || session.seal(&key, &self.setup.ring, &*self.random));
-        self.apply(vec![Change::Put { key, value, expires: expires.0 }], stages).await?;
+        let mut changes = vec![Change::Put { key, value, expires: expires.0 }];
+        // In the same write and not behind the answer, where a host may never get to it: a limit that
+        // holds only mostly is none, and the log would tell of ends that never came.
+        let ends = |ended: &Listed| self.revocation(ended.sid, Why::Evicted, ended.session.expires);
+        changes.extend(surplus.iter().flat_map(ends));
+        self.apply(changes, stages).await?;
         let first = (self.setup.ring.active(), 0);
         let grant = stages.run(Stage::Sign, || self.grant(app, sid, &session, first, created));
-        Ok(LoggedIn { grant, is_new: owner.is_new, is_repeated: false })
+        let evicted = surplus.into_iter().map(|ended| ended.sid).collect();
+        Ok(LoggedIn { grant, is_new: owner.is_new, is_repeated: false, evicted })
     }
 }

@@ -1,22 +1,130 @@
-//! The list of a user's sessions: a hint, each entry of which is checked before it counts.
+//! A user's sessions: showing them, keeping their number below the limit, and the list that names
+//! them. The list is a hint: each entry is checked before it counts, and nothing that must hold
+//! depends on one being there.
 
-use super::Login;
+use super::{Login, LoginError, StoreFault, live::Named, read_moved, read_recent};
 use crate::{
-    session::{Recent, SessionId},
+    clock::UnixSeconds,
+    config::LimitPolicy,
+    login::live::{AuthError, LiveError},
+    session::{MAX_RECENT, Moved, Recent, Session, SessionId},
     store::{
         Change, Store,
         envelope::{self, Unreadable},
     },
+    timing::Stages,
     token::keys::Subject,
 };
 
+/// A session as its user may see it.
+pub struct Listed {
+    /// The session.
+    pub sid: SessionId,
+    /// What is remembered of it.
+    pub session: Session,
+    /// When it was last refreshed, to the hour; until then, when it began.
+    pub last_seen: UnixSeconds,
+}
+
+/// The sessions of a caller.
+pub struct Devices {
+    /// The caller's own.
+    pub current: SessionId,
+    /// All that are live, the newest first; the caller's own is always among them.
+    pub sessions: Vec<Listed>,
+}
+
 impl<S: Store, P> Login<S, P> {
-    /// Names the session in its user's list, which no answer waits for.
+    /// The session of an access token, and when it was last seen.
+    ///
+    /// # Errors
+    /// [`AuthError`] for a token or a session that no longer counts.
+    pub async fn show(&self, token: &str, stages: &Stages<'_>) -> Result<Listed, AuthError> {
+        let also = |sid, _| [self.layout.moved(sid)];
+        let (access, session, [moved]) = self.authenticate_reading(token, None, also, stages).await?;
+        let moved = read_moved(moved.as_deref()).map_err(LiveError::from)?;
+        Ok(Listed::of(access.sid, session, moved))
+    }
+
+    /// The live sessions of the user of an access token.
+    ///
+    /// # Errors
+    /// [`AuthError`] for a token or a session that no longer counts. A list that cannot be read shows
+    /// the caller's session alone; a session that cannot be read is the store's fault.
+    pub async fn devices(&self, token: &str, stages: &Stages<'_>) -> Result<Devices, AuthError> {
+        let also = |sid, subject| [self.layout.moved(sid), self.layout.recent(subject)];
+        let (access, session, [moved, recent]) = self.authenticate_reading(token, None, also, stages).await?;
+        let moved = read_moved(moved.as_deref()).map_err(LiveError::from)?;
+        let mut others = read_recent(recent.as_deref());
+        others.retain(|sid| *sid != access.sid);
+        let mut sessions = vec![Listed::of(access.sid, session, moved)];
+        for other in self.examine(access.subject, &others, stages).await.map_err(LiveError::from)? {
+            match other {
+                Ok(listed) => sessions.push(listed),
+                Err(LiveError::Ended(_)) => {}
+                Err(unknown) => return Err(unknown.into()),
+            }
+        }
+        newest_first(&mut sessions);
+        Ok(Devices { current: access.sid, sessions })
+    }
+
+    /// The live sessions that must end so that one more does not exceed the limit, the oldest ones.
+    /// Nothing is read where there is no limit. What cannot be read does not count: that costs a user
+    /// nothing but a session more.
+    ///
+    /// # Errors
+    /// [`LoginError::SessionLimit`] where the policy is to refuse; [`LoginError::Store`].
+    pub(super) async fn surplus(&self, subject: Subject, stages: &Stages<'_>) -> Result<Vec<Listed>, LoginError> {
+        let Some(others) = self.config().session_limit.checked_sub(1) else { return Ok(Vec::new()) };
+        let [recent] = self.get_some([&self.layout.recent(subject)], stages).await?;
+        let sids = read_recent(recent.as_deref());
+        let mut live: Vec<_> = self.examine(subject, &sids, stages).await?.into_iter().filter_map(Result::ok).collect();
+        newest_first(&mut live);
+        let surplus = live.split_off(others.min(live.len()));
+        match self.config().session_limit_policy {
+            LimitPolicy::Refuse if !surplus.is_empty() => Err(LoginError::SessionLimit),
+            _ => Ok(surplus),
+        }
+    }
+
+    /// Each of `sids` that is a live session of `subject`, or why it is not, all in one read.
+    async fn examine(
+        &self,
+        subject: Subject,
+        sids: &[SessionId],
+        stages: &Stages<'_>,
+    ) -> Result<Vec<Result<Listed, LiveError>>, StoreFault> {
+        if sids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let of_session =
+            |&sid: &SessionId| [self.layout.session(sid), self.layout.tombstone(sid), self.layout.moved(sid)];
+        let keys: Vec<String> =
+            std::iter::once(self.layout.epoch(subject)).chain(sids.iter().flat_map(of_session)).collect();
+        let mut records = self.get(&keys, stages).await?.into_iter();
+        let epoch = records.next().flatten();
+        let examined = sids.iter().map(|&sid| {
+            let [session, tombstone, moved] = [records.next(), records.next(), records.next()].map(Option::flatten);
+            let named = Named { sid, subject, is_young: false };
+            let session = self.live(named, [session, tombstone, epoch.clone()], stages)?;
+            let moved = read_moved(moved.as_deref())?;
+            if self.is_idle(&session, moved) {
+                return Err(LiveError::Ended("session.idle"));
+            }
+            Ok(Listed::of(sid, session, moved))
+        });
+        Ok(examined.collect())
+    }
+
+    /// Names the session in its user's list, which no answer waits for. Nothing is written where it is
+    /// there already, as it is at most refreshes.
     pub fn remember(&self, subject: Subject, sid: SessionId) -> impl Future<Output = ()> + use<S, P> {
         let store = self.store.clone();
-        let key = self.layout.recent(subject);
+        let layout = self.layout.clone();
         let expires = self.now().after(self.config().longest_session());
         async move {
+            let key = layout.recent(subject);
             let Ok(values) = store.get(&[&key]).await else { return };
             let read = |value: &Vec<u8>| envelope::read_plain::<Recent>(value);
             let mut recent = match values.first().and_then(Option::as_ref).map(read).transpose() {
@@ -25,10 +133,33 @@ impl<S: Store, P> Login<S, P> {
                 // A newer build's list is better than a new one of ours.
                 Err(Unreadable::Foreign) => return,
             };
+            if recent.0.contains(&sid) {
+                return;
+            }
+            // A session that is over goes before one that may be live.
+            if recent.0.len() >= MAX_RECENT {
+                let keys: Vec<String> = recent.0.iter().map(|&sid| layout.session(sid)).collect();
+                let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+                let Ok(sessions) = store.get(&keys).await else { return };
+                let mut sessions = sessions.into_iter();
+                recent.0.retain(|_| sessions.next().is_none_or(|session| session.is_some()));
+            }
             recent.add(sid);
             let value = envelope::plain(&recent, expires);
             // A lost list costs a line in the list of devices and nothing else.
             let _ = store.apply(vec![Change::Put { key, value, expires: expires.0 }]).await;
         }
     }
+}
+
+impl Listed {
+    /// To the hour: when exactly somebody was there is nobody's business later.
+    fn of(sid: SessionId, session: Session, moved: Option<Moved>) -> Self {
+        let last_seen = moved.map_or(session.created, |moved| UnixSeconds(moved.at.0 - moved.at.0 % 3600));
+        Self { sid, last_seen: last_seen.max(session.created), session }
+    }
+}
+
+fn newest_first(sessions: &mut [Listed]) {
+    sessions.sort_by_key(|listed| (std::cmp::Reverse(listed.session.created), listed.sid));
 }

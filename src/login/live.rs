@@ -7,7 +7,7 @@
 use super::{Login, StoreFault, read_epoch};
 use crate::{
     clock::UnixSeconds,
-    session::{Session, SessionId},
+    session::{Moved, Session, SessionId},
     store::{Store, envelope::Unreadable},
     timing::{Stage, Stages},
     token::{
@@ -83,17 +83,31 @@ impl<S: Store, P> Login<S, P> {
         only: Option<&str>,
         stages: &Stages<'_>,
     ) -> Result<(Access<'_>, Session), AuthError> {
+        let (access, session, []) = self.authenticate_reading(token, only, |_, _| [], stages).await?;
+        Ok((access, session))
+    }
+
+    /// The same, with what the store holds under the keys of `also`, read at the same time.
+    pub(super) async fn authenticate_reading<const N: usize>(
+        &self,
+        token: &str,
+        only: Option<&str>,
+        also: impl FnOnce(SessionId, Subject) -> [String; N],
+        stages: &Stages<'_>,
+    ) -> Result<(Access<'_>, Session, [Option<Vec<u8>>; N]), AuthError> {
         let access = self.authenticate_offline(token, only, stages)?;
-        let keys =
-            [&self.layout.session(access.sid), &self.layout.tombstone(access.sid), &self.layout.epoch(access.subject)];
-        let is_young = self.now().since(access.issued) < self.config().store_lag;
-        let records = self.get_some(keys, stages).await.map_err(LiveError::from)?;
-        let named = Named { sid: access.sid, subject: access.subject, is_young };
-        let session = self.live(named, records, stages)?;
+        let (sid, subject) = (access.sid, access.subject);
+        let keys = [self.layout.session(sid), self.layout.tombstone(sid), self.layout.epoch(subject)];
+        let keys: Vec<String> = keys.into_iter().chain(also(sid, subject)).collect();
+        let is_young = self.is_young(self.now(), Some(access.issued));
+        let mut records = self.get(&keys, stages).await.map_err(LiveError::from)?;
+        let also = records.split_off(3).try_into().map_err(|_| LiveError::from(StoreFault::Short))?;
+        let records = records.try_into().map_err(|_| LiveError::from(StoreFault::Short))?;
+        let session = self.live(Named { sid, subject, is_young }, records, stages)?;
         if session.app != access.app.id {
             return Err(LiveError::Ended("session.other_app").into());
         }
-        Ok((access, session))
+        Ok((access, session, also))
     }
 
     /// The session of these records, `s`, `x` and `e`, if it counts.
@@ -127,8 +141,20 @@ impl<S: Store, P> Login<S, P> {
         Ok(session)
     }
 
+    /// Whether what was written at `since`, or who knows when, may have been invisible when the store
+    /// was `asked`.
+    pub(super) fn is_young(&self, asked: UnixSeconds, since: Option<UnixSeconds>) -> bool {
+        let lag = self.config().store_lag;
+        !lag.is_zero() && since.is_none_or(|since| asked.since(since) < lag)
+    }
+
+    /// Whether a session has gone without a refresh for too long.
+    pub(super) fn is_idle(&self, session: &Session, moved: Option<Moved>) -> bool {
+        self.now().since(Self::last_used(session, moved)) >= self.config().session_idle_ttl
+    }
+
     /// When a session was last refreshed, or began.
-    pub(super) fn last_used(session: &Session, moved: Option<crate::session::Moved>) -> UnixSeconds {
+    pub(super) fn last_used(session: &Session, moved: Option<Moved>) -> UnixSeconds {
         moved.map_or(session.created, |moved| moved.at)
     }
 }

@@ -96,13 +96,12 @@ impl<S: Store, P> Login<S, P> {
         let now = self.now();
         // A refresh token carries no time: it is as old as the counter, or as young as any. What counts is the age
         // when the store was asked, however long it took.
-        let lag = self.config().store_lag;
-        let is_young = !lag.is_zero() && moved.is_none_or(|moved| asked.since(moved.at) < lag);
+        let is_young = self.is_young(asked, moved.map(|moved| moved.at));
         let session = self.live(Named { sid, subject, is_young }, [session, tombstone, epoch], stages)?;
         let app = self.config().app(&session.app).filter(|app| app.tag == token.app);
         let app = app.ok_or(LiveError::Ended("session.other_app"))?;
         let used = Self::last_used(&session, moved);
-        if now.since(used) >= self.config().session_idle_ttl {
+        if self.is_idle(&session, moved) {
             return Err(LiveError::Ended("session.idle"));
         }
         let Moved { counter, at } = moved.unwrap_or(Moved { counter: 0, at: session.created });

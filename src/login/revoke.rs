@@ -1,15 +1,19 @@
 //! How sessions end: the tombstone first, then the session goes. Existence of the tombstone is
 //! what counts, so a revocation that was cut in the middle has either not happened or is complete.
 
-use super::{Login, StoreFault};
+use super::{
+    Login, StoreFault,
+    live::{AuthError, LiveError, Named},
+    read_epoch, read_moved, read_recent,
+};
 use crate::{
     clock::UnixSeconds,
     config::LONGEST_SESSION,
-    session::{Session, SessionId, TOMBSTONE_SECONDS, Tombstone, Why},
+    session::{Epoch, Session, SessionId, TOMBSTONE_SECONDS, Tombstone, Why},
     store::{Change, Store, envelope},
     timing::Stages,
     token::{
-        access::{self, AccessError, Expiry},
+        access::{self, Access, AccessError, Expiry},
         keys::Subject,
         refresh::Refresh,
     },
@@ -33,6 +37,9 @@ pub enum LogoutError {
     /// The refresh token is not ours.
     #[error("refresh.form")]
     Refresh,
+    /// The session may be too new for this node to see it.
+    #[error("session.lagging")]
+    Lagging,
     /// The store did not do its part.
     #[error(transparent)]
     Store(#[from] StoreFault),
@@ -49,31 +56,115 @@ pub struct LoggedOut {
     pub now: bool,
 }
 
+/// A user whose sessions are over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoggedOutEverywhere {
+    /// The session that asked.
+    pub sid: SessionId,
+    /// The user.
+    pub subject: Subject,
+    /// How many sessions this call ended, as far as the list knows; `None` when the one that asked
+    /// was over before, and nothing was changed.
+    pub sessions: Option<usize>,
+}
+
+/// What a credential says of its session.
+struct Claimed {
+    sid: SessionId,
+    subject: Subject,
+    /// When it was made. A refresh token carries no time.
+    issued: Option<UnixSeconds>,
+    /// When the session must be over at the latest.
+    latest_end: UnixSeconds,
+}
+
 impl<S: Store, P> Login<S, P> {
     /// Ends the session of a token. Ending one that is over is no error: a genuine token is enough.
     ///
     /// # Errors
     /// [`LogoutError`]; with the store's, the session may still be live.
     pub async fn log_out(&self, credential: Credential<'_>, stages: &Stages<'_>) -> Result<LoggedOut, LogoutError> {
-        let (sid, subject, latest_end) = self.named_by(credential)?;
+        let Claimed { sid, subject, latest_end, .. } = self.claimed_by(credential)?;
         let now = self.end(sid, Why::Logout, latest_end, stages).await?;
         Ok(LoggedOut { sid, subject, now })
     }
 
-    /// The session and user of a credential, and when the session must be over at the latest.
-    pub(super) fn named_by(
+    /// Ends every session of a token's user, the one it belongs to and any that is just being made
+    /// among them. The token of a session that is over changes nothing: whoever finds one could keep
+    /// a user out for ever.
+    ///
+    /// # Errors
+    /// [`LogoutError`]; with the store's, some or all of the sessions may still be live.
+    pub async fn log_out_everywhere(
         &self,
         credential: Credential<'_>,
-    ) -> Result<(SessionId, Subject, UnixSeconds), LogoutError> {
+        stages: &Stages<'_>,
+    ) -> Result<LoggedOutEverywhere, LogoutError> {
+        let Claimed { sid, subject, issued, .. } = self.claimed_by(credential)?;
+        let asked = self.now();
+        let keys = [
+            &self.layout.session(sid),
+            &self.layout.tombstone(sid),
+            &self.layout.epoch(subject),
+            &self.layout.moved(sid),
+            &self.layout.recent(subject),
+        ];
+        let [session, tombstone, epoch, moved, recent] = self.get_some(keys, stages).await?;
+        let before = read_epoch(epoch.as_deref())?;
+        let moved = read_moved(moved.as_deref())?;
+        let is_young = self.is_young(asked, issued.or_else(|| moved.map(|moved| moved.at)));
+        let is_over = match self.live(Named { sid, subject, is_young }, [session, tombstone, epoch], stages) {
+            Ok(session) => self.is_idle(&session, moved),
+            Err(LiveError::Ended(_)) => true,
+            Err(LiveError::Lagging) => return Err(LogoutError::Lagging),
+            Err(LiveError::Store(fault)) => return Err(fault.into()),
+        };
+        if is_over {
+            return Ok(LoggedOutEverywhere { sid, subject, sessions: None });
+        }
+        let mut sids = read_recent(recent.as_deref());
+        if !sids.contains(&sid) {
+            sids.push(sid);
+        }
+        let sessions = self.end_all(subject, before.next(self.clock.now()), &sids, Why::LogoutAll, stages).await?;
+        Ok(LoggedOutEverywhere { sid, subject, sessions: Some(sessions) })
+    }
+
+    /// Ends the session `id` of the user of an access token; `None` when they have no such session.
+    /// Any text is an id, and for every one that is not of a live session of theirs the same is done.
+    ///
+    /// # Errors
+    /// [`AuthError`] for a token or a session that no longer counts, and for the store: then the
+    /// session may still be live.
+    pub async fn end_device(&self, token: &str, id: &str, stages: &Stages<'_>) -> Result<Option<LoggedOut>, AuthError> {
+        let sid = SessionId::parse(id).unwrap_or(NOBODYS);
+        let also = |_, _| [self.layout.session(sid), self.layout.tombstone(sid)];
+        let (access, _, [session, tombstone]) = self.authenticate_reading(token, None, also, stages).await?;
+        // By its own record alone is it theirs. Their epoch has let the caller in; a session before it
+        // may be ended as well.
+        let named = Named { sid, subject: access.subject, is_young: false };
+        let session = match self.live(named, [session, tombstone, None], stages) {
+            Ok(session) => session,
+            Err(LiveError::Ended(_)) => return Ok(None),
+            Err(unknown) => return Err(unknown.into()),
+        };
+        let changes = self.revocation(sid, Why::Device, session.expires);
+        self.apply(changes, stages).await.map_err(LiveError::from)?;
+        Ok(Some(LoggedOut { sid, subject: access.subject, now: true }))
+    }
+
+    fn claimed_by(&self, credential: Credential<'_>) -> Result<Claimed, LogoutError> {
         let now = self.now();
         match credential {
             Credential::Access(token) => {
-                let access = access::verify(token, self.config(), &self.setup.ring, now, Expiry::Ignored)?;
-                Ok((access.sid, access.subject, access.issued.after(access.app.session_ttl)))
+                let Access { sid, subject, issued, app, .. } =
+                    access::verify(token, self.config(), &self.setup.ring, now, Expiry::Ignored)?;
+                Ok(Claimed { sid, subject, issued: Some(issued), latest_end: issued.after(app.session_ttl) })
             }
             Credential::Refresh(token) => {
-                let refresh = Refresh::verify(token, &self.setup.ring).map_err(|_| LogoutError::Refresh)?;
-                Ok((refresh.sid, refresh.subject, now.after(self.config().longest_session())))
+                let Refresh { sid, subject, .. } =
+                    Refresh::verify(token, &self.setup.ring).map_err(|_| LogoutError::Refresh)?;
+                Ok(Claimed { sid, subject, issued: None, latest_end: now.after(self.config().longest_session()) })
             }
         }
     }
@@ -107,6 +198,46 @@ impl<S: Store, P> Login<S, P> {
         Ok(ends)
     }
 
+    /// Ends every session of a user: by `epoch`, which goes first, those that no list names; by their
+    /// own tombstones those that `sids` names. So what is cut in the middle has ended all of them or
+    /// none, and what is lost later, of the two, revives none. Says how many of `sids` were not over.
+    pub(super) async fn end_all(
+        &self,
+        subject: Subject,
+        epoch: Epoch,
+        sids: &[SessionId],
+        why: Why,
+        stages: &Stages<'_>,
+    ) -> Result<usize, StoreFault> {
+        let keys = sids.iter().flat_map(|&sid| [self.layout.session(sid), self.layout.tombstone(sid)]);
+        let mut records = self.get(&keys.collect::<Vec<_>>(), stages).await?.into_iter();
+        let value = envelope::plain(&epoch, Epoch::EXPIRES);
+        let key = self.layout.epoch(subject);
+        // Not over a higher one: another node, whose clock is ahead, may do the same just now.
+        let mut changes = vec![Change::PutIfGreater { key, value, expires: Epoch::EXPIRES.0 }];
+        let mut ended = 0;
+        for &sid in sids {
+            let [session, tombstone] = [records.next(), records.next()].map(Option::flatten);
+            // One that is not there, or not yet to be seen here, the epoch ends.
+            let Some(value) = session else { continue };
+            let key = self.layout.session(sid);
+            let end = match Session::open(&value, &key, &self.setup.ring) {
+                // The list is in the clear; it may not end another user's session.
+                Ok(session) if session.subject != subject => continue,
+                Ok(session) => session.expires,
+                Err(_) => self.now().after(LONGEST_SESSION),
+            };
+            if tombstone.is_some() {
+                changes.push(Change::Delete { key });
+                continue;
+            }
+            ended += 1;
+            changes.extend(self.revocation(sid, why, end));
+        }
+        self.apply(changes, stages).await?;
+        Ok(ended)
+    }
+
     /// The changes that end a session which would have lived until `end`.
     pub(super) fn revocation(&self, sid: SessionId, why: Why, end: UnixSeconds) -> Vec<Change> {
         let expires = end.plus(TOMBSTONE_SECONDS);
@@ -117,3 +248,6 @@ impl<S: Store, P> Login<S, P> {
         ]
     }
 }
+
+/// An id that no session has: each is a MAC.
+const NOBODYS: SessionId = SessionId::from_bytes([0; 16]);

@@ -15,7 +15,7 @@ use crate::{
     platforms::{Class, LoginCode, MAX_CODE_BYTES, PlatformError},
     problem::{Code, Problem},
     service::{Exchange, Service},
-    session::Device,
+    session::{Device, Why},
     timing::Stage,
 };
 
@@ -59,7 +59,7 @@ async fn attempt<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Resu
         });
     }
     let attempt = Attempt { app: wish.app.as_deref(), platform: wish.platform.as_deref(), code, device, idempotency };
-    let LoggedIn { grant, is_new, is_repeated } = login.log_in(attempt, stages).await?;
+    let LoggedIn { grant, is_new, is_repeated, evicted } = login.log_in(attempt, stages).await?;
     exchange.note(|note| {
         note.sid = Some(grant.sid);
         note.subject = Some(grant.subject);
@@ -67,6 +67,9 @@ async fn attempt<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Resu
         note.is_repeated = is_repeated.then_some(true);
     });
     service.event(Event::LoginOk, exchange);
+    for sid in evicted {
+        service.ended_event(sid, Why::Evicted, exchange);
+    }
     service.host().later(login.remember(grant.subject, grant.sid));
     Ok(grant::answer(&grant, Some(is_new)))
 }
@@ -91,6 +94,10 @@ impl From<LoginError> for Problem {
             ),
             LoginError::Overloaded => Self::new(Code::Overloaded, "Too many logins of this app at once."),
             LoginError::Blocked => Self::new(Code::UserBlocked, "The user was blocked.").because("user.blocked"),
+            LoginError::SessionLimit => Self::new(
+                Code::SessionLimit,
+                "End one of the user's sessions, then log in with a new code: this one is spent.",
+            ),
             LoginError::OtherSubjectKey => {
                 Self::new(Code::Config, "The store was filled with another subject_key; the operator has to act.")
                     .because("config.subject_key")

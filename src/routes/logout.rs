@@ -1,4 +1,5 @@
-//! `POST /api/logout`: by a bearer access token, expired or not, or by `{refresh_token}`.
+//! `POST /api/logout`, `POST /api/logout-all`: by a bearer access token, expired or not, or by
+//! `{refresh_token}`.
 
 use std::borrow::Cow;
 
@@ -12,7 +13,9 @@ use crate::{
     message::Response,
     problem::{Code, Problem},
     service::{Exchange, Service},
+    session::{SessionId, Why},
     timing::Stage,
+    token::keys::Subject,
 };
 
 #[derive(Deserialize)]
@@ -22,26 +25,62 @@ struct Wish<'a> {
 }
 
 pub(super) async fn log_out<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Result<Response, Problem> {
-    let request = exchange.request;
-    let wish: Wish<'_>;
-    let credential = match bearer::token(&request.head)? {
-        Some(token) => Credential::Access(token),
-        None if request.body.is_empty() => return Err(Problem::no_credentials()),
-        None => {
-            wish = exchange.stages.run(Stage::Parse, || body::read(request))?;
-            Credential::Refresh(wish.refresh_token.as_deref().ok_or_else(Problem::no_credentials)?)
-        }
-    };
-    let ended = service.login(exchange)?.log_out(credential, &exchange.stages).await?;
-    exchange.note(|note| {
-        note.sid = Some(ended.sid);
-        note.subject = Some(ended.subject);
-        note.reason = Some("logout".into());
-    });
+    let given = Given::read(exchange)?;
+    let ended = service.login(exchange)?.log_out(given.credential(), &exchange.stages).await?;
+    note(exchange, ended.sid, ended.subject, Why::Logout);
     if ended.now {
         service.event(Event::SessionRevoke, exchange);
     }
     Ok(Response { status: 204, ..Response::default() })
+}
+
+pub(super) async fn log_out_everywhere<H: Host>(
+    service: &Service<H>,
+    exchange: &Exchange<'_>,
+) -> Result<Response, Problem> {
+    let given = Given::read(exchange)?;
+    let ended = service.login(exchange)?.log_out_everywhere(given.credential(), &exchange.stages).await?;
+    note(exchange, ended.sid, ended.subject, Why::LogoutAll);
+    if let Some(sessions) = ended.sessions {
+        exchange.note(|note| note.count = Some(sessions));
+        service.event(Event::SessionRevokeAll, exchange);
+    }
+    Ok(Response { status: 204, ..Response::default() })
+}
+
+/// What a request brought to be logged out by.
+enum Given<'r> {
+    Access(&'r str),
+    Refresh(Cow<'r, str>),
+}
+
+impl<'r> Given<'r> {
+    fn read(exchange: &Exchange<'r>) -> Result<Self, Problem> {
+        let request = exchange.request;
+        match bearer::token(&request.head)? {
+            Some(token) => Ok(Self::Access(token)),
+            None if request.body.is_empty() => Err(Problem::no_credentials()),
+            None => {
+                let wish: Wish<'r> = exchange.stages.run(Stage::Parse, || body::read(request))?;
+                wish.refresh_token.map(Self::Refresh).ok_or_else(Problem::no_credentials)
+            }
+        }
+    }
+
+    fn credential(&self) -> Credential<'_> {
+        match self {
+            Self::Access(token) => Credential::Access(token),
+            Self::Refresh(token) => Credential::Refresh(token),
+        }
+    }
+}
+
+fn note(exchange: &Exchange<'_>, sid: SessionId, subject: Subject, why: Why) {
+    exchange.note(|note| {
+        note.sid = Some(sid);
+        note.subject = Some(subject);
+        note.reason = Some(why.name().into());
+    });
 }
 
 impl From<LogoutError> for Problem {
@@ -49,6 +88,7 @@ impl From<LogoutError> for Problem {
         match error {
             LogoutError::Access(error) => Self::token_invalid(error.to_string()),
             LogoutError::Refresh => Self::new(Code::RefreshInvalid, "Log in again.").because("refresh.form"),
+            LogoutError::Lagging => Self::lagging(),
             LogoutError::Store(fault) => fault.into(),
         }
     }

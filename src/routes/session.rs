@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{bearer, json};
 use crate::{
     host::Host,
-    login::{AuthError, LiveError},
+    login::{AuthError, Listed, LiveError},
     message::{Head, Response},
     problem::Problem,
     service::{Exchange, Service},
@@ -14,22 +14,28 @@ use crate::{
 };
 
 #[derive(Serialize)]
-struct Shown<'a> {
-    session: ShownSession<'a>,
+struct Answer<'a> {
+    session: Own<'a>,
     user: User,
 }
 
 #[derive(Serialize)]
-struct ShownSession<'a> {
+struct Own<'a> {
+    #[serde(flatten)]
+    session: Shown<'a>,
+    expires_at: String,
+}
+
+/// A session as its user sees it.
+#[derive(Serialize)]
+pub(super) struct Shown<'a> {
     id: String,
     app: &'a str,
     platform: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     device: Option<&'a Device>,
     created_at: String,
-    /// A session is seen when it is refreshed; until then, when it began.
     last_seen_at: String,
-    expires_at: String,
 }
 
 #[derive(Serialize)]
@@ -37,21 +43,34 @@ struct User {
     id: String,
 }
 
-pub(super) async fn show<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Result<Response, Problem> {
-    let (access, session) = authenticate(service, exchange, None).await?;
-    let shown = Shown {
-        session: ShownSession {
-            id: access.sid.text(),
+impl<'a> Shown<'a> {
+    pub(super) fn of(listed: &'a Listed) -> Self {
+        let session = &listed.session;
+        Self {
+            id: listed.sid.text(),
             app: &session.app,
             platform: session.platform.name(),
             device: session.device.as_ref(),
             created_at: session.created.to_string(),
-            last_seen_at: session.created.to_string(),
-            expires_at: session.expires.to_string(),
-        },
+            last_seen_at: listed.last_seen.to_string(),
+        }
+    }
+}
+
+pub(super) async fn show<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Result<Response, Problem> {
+    let token = bearer::token(&exchange.request.head)?.ok_or_else(Problem::no_credentials)?;
+    let listed = service.login(exchange)?.show(token, &exchange.stages).await?;
+    let session = &listed.session;
+    exchange.note(|note| {
+        note.app = Some(session.app.clone());
+        note.sid = Some(listed.sid);
+        note.subject = Some(session.subject);
+    });
+    let answer = Answer {
+        session: Own { session: Shown::of(&listed), expires_at: session.expires.to_string() },
         user: User { id: session.subject.text() },
     };
-    Ok(json(200, &shown))
+    Ok(json(200, &answer))
 }
 
 /// 200 with an empty body and every identity header, or 401 with none of them.

@@ -125,6 +125,15 @@ pub fn open<R: Record, T>(
     read(&clear)
 }
 
+/// When a value of ours may be dropped, whatever it holds; `None` for one that never may be, and for
+/// one of another form. It is what the head says: only a seal or a MAC would vouch for it.
+#[must_use]
+pub fn expiry(value: &[u8]) -> Option<UnixSeconds> {
+    let (head, _) = value.split_first_chunk::<HEAD_BYTES>()?;
+    let expires = head.strip_prefix(&MAGIC)?.last_chunk::<8>()?;
+    Some(UnixSeconds(u64::from_be_bytes(*expires))).filter(|expires| expires.0 != 0)
+}
+
 /// Reads one whole record.
 ///
 /// # Errors
@@ -192,6 +201,8 @@ mod tests {
         for end in 0..value.len() {
             assert!(read_plain::<Note>(&value[..end]).is_err());
         }
+        assert_eq!((expiry(&value), expiry(&plain(&note(), UnixSeconds(0)))), (Some(END), None));
+        assert_eq!((expiry(&value[..16]), expiry(b"Edgepass\x07\0\0\0\0\x01\x02\x03\x04")), (None, None));
     }
 
     #[test]

@@ -21,7 +21,7 @@ impl Layout {
         // Below the users', so that one sweep sees both; kinds have one letter, so none is `shadow`.
         let realm = match realm {
             Realm::Live => "",
-            Realm::Shadow => "shadow/",
+            Realm::Shadow => SHADOW,
         };
         Self { prefix: format!("edgepass/{deployment}/{realm}") }
     }
@@ -74,6 +74,22 @@ impl Layout {
         self.key("f", "subject")
     }
 
+    /// What every key begins with.
+    #[must_use]
+    pub fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// A key of ours, taken apart: what stands before its kind, the kind, the id. `None` for any other.
+    #[must_use]
+    pub fn parts<'k>(&self, key: &'k str) -> Option<(&'k str, &'k str, &'k str)> {
+        let below = key.strip_prefix(self.prefix.as_str())?;
+        let below = below.strip_prefix(SHADOW).unwrap_or(below);
+        let place = key.strip_suffix(below)?;
+        let (kind, id) = below.split_once('/')?;
+        Some((place, kind, id))
+    }
+
     fn key(&self, kind: &str, id: &str) -> String {
         let mut key = String::with_capacity(self.prefix.len() + kind.len() + 1 + id.len());
         for part in [self.prefix.as_str(), kind, "/", id] {
@@ -83,9 +99,27 @@ impl Layout {
     }
 }
 
+/// Where shadow traffic lies.
+const SHADOW: &str = "shadow/";
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_taken_apart_in_either_realm() {
+        let [live, shadow] = [Realm::Live, Realm::Shadow].map(|realm| Layout::new("d", realm));
+        let sid = SessionId::from_bytes([0; 16]);
+        let id = sid.text();
+        assert_eq!(live.parts(&live.moved(sid)), Some(("edgepass/d/", "g", id.as_str())));
+        let key = shadow.session(sid);
+        let parts = Some(("edgepass/d/shadow/", "s", id.as_str()));
+        assert_eq!((live.parts(&key), shadow.parts(&key)), (parts, parts));
+        for foreign in ["", "edgepass/d/", "edgepass/d/s", "edgepass/dd/s/1", "other"] {
+            assert_eq!(live.parts(foreign), None, "{foreign}");
+        }
+        assert_eq!(shadow.parts(&live.session(sid)), None);
+    }
 
     #[test]
     fn every_kind_has_its_place_below_the_deployment() {
