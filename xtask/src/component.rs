@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use wit_component::ComponentEncoder;
 
 use crate::{
-    cargo, provenance,
+    cargo, names, provenance,
     toolchain::{self, TARGET, Toolchain},
     world::{self, WORLDS, World},
 };
@@ -76,7 +76,8 @@ fn build_one(world: &World, toolchain: &Toolchain, target_dir: &Path, out_dir: &
     // Both features write this file; it is read before the other build replaces it.
     let module = build_dir.join(TARGET).join(PROFILE).join("edgepass.wasm");
     let module = fs::read(&module).with_context(|| format!("reading {}", module.display()))?;
-    let component = componentize(&module).with_context(|| format!("making {} a component", world.file))?;
+    let component =
+        componentize(&names::shorten(&module)?).with_context(|| format!("making {} a component", world.file))?;
     let surface = world::surface(&component)?;
     world.check(&surface)?;
     anyhow::ensure!(

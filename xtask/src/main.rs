@@ -10,6 +10,7 @@ mod cargo;
 mod component;
 #[cfg(test)]
 mod manifest;
+mod names;
 mod provenance;
 mod toolchain;
 mod world;
