@@ -1,11 +1,16 @@
 //! The routes over a store in memory, a platform that answers from a script and a standing clock.
 
 mod cors;
+mod devices;
 mod idempotency;
+mod limit;
+mod logout_all;
 mod oauth;
 mod openapi;
+mod operators;
 mod refresh;
 mod shadow;
+mod sweep;
 mod verify;
 
 use std::{cell::Cell, pin::pin, task::Poll, time::Duration};

@@ -20,6 +20,8 @@ struct Shared {
     keys_read: Cell<usize>,
     changes_made: Cell<usize>,
     failing: Cell<Option<StoreError>>,
+    calls_before_failing: Cell<usize>,
+    changes_before_cut: Cell<Option<usize>>,
     failing_changes: Cell<Option<StoreError>>,
     changes_held: Cell<bool>,
 }
@@ -62,6 +64,18 @@ impl MemoryStore {
     /// Answers everything with `failure` from now on, or works again.
     pub fn fail(&self, failure: Option<StoreError>) {
         self.0.failing.set(failure);
+        self.0.calls_before_failing.set(0);
+    }
+
+    /// Answers so many more calls, and everything after them with `failure`.
+    pub fn fail_after(&self, calls: usize, failure: StoreError) {
+        self.0.failing.set(Some(failure));
+        self.0.calls_before_failing.set(calls);
+    }
+
+    /// Makes only so many of the next changes that come together, and then breaks.
+    pub fn cut_changes(&self, after: usize) {
+        self.0.changes_before_cut.set(Some(after));
     }
 
     /// Answers changes alone with `failure` from now on, or makes them.
@@ -75,11 +89,18 @@ impl MemoryStore {
     }
 }
 
+impl Shared {
+    fn answers(&self) -> Result<(), StoreError> {
+        let Some(failure) = self.failing.get() else { return Ok(()) };
+        let left = self.calls_before_failing.get().checked_sub(1).ok_or(failure)?;
+        self.calls_before_failing.set(left);
+        Ok(())
+    }
+}
+
 impl Store for MemoryStore {
     async fn get(&self, keys: &[&str]) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
-        if let Some(failure) = self.0.failing.get() {
-            return Err(failure);
-        }
+        self.0.answers()?;
         self.0.keys_read.set(self.0.keys_read.get() + keys.len());
         let entries = self.0.entries.borrow();
         Ok(keys.iter().map(|&key| entries.get(key).cloned()).collect())
@@ -87,12 +108,15 @@ impl Store for MemoryStore {
 
     async fn apply(&self, changes: Vec<Change>) -> Result<(), StoreError> {
         future::poll_fn(|_| if self.0.changes_held.get() { Poll::Pending } else { Poll::Ready(()) }).await;
-        if let Some(failure) = self.0.failing.get().or(self.0.failing_changes.get()) {
+        self.0.answers()?;
+        if let Some(failure) = self.0.failing_changes.get() {
             return Err(failure);
         }
-        self.0.changes_made.set(self.0.changes_made.get() + changes.len());
+        let cut = self.0.changes_before_cut.take();
+        let made = cut.map_or(changes.len(), |cut| cut.min(changes.len()));
+        self.0.changes_made.set(self.0.changes_made.get() + made);
         let mut entries = self.0.entries.borrow_mut();
-        for change in changes {
+        for change in changes.into_iter().take(made) {
             match change {
                 Change::Put { key, value, .. } => drop(entries.insert(key, value)),
                 Change::PutIfGreater { key, value, .. } => {
@@ -104,13 +128,11 @@ impl Store for MemoryStore {
                 Change::Delete { key } => drop(entries.remove(&key)),
             }
         }
-        Ok(())
+        if cut.is_some() { Err(StoreError::Unavailable) } else { Ok(()) }
     }
 
     async fn scan(&self, prefix: &str, after: Option<&str>, limit: usize) -> Result<Vec<String>, StoreError> {
-        if let Some(failure) = self.0.failing.get() {
-            return Err(failure);
-        }
+        self.0.answers()?;
         let entries = self.0.entries.borrow();
         let behind = |key: &&String| key.starts_with(prefix) && after.is_none_or(|after| key.as_str() > after);
         Ok(entries.keys().filter(behind).take(limit).cloned().collect())

@@ -8,27 +8,27 @@ const IDLE: u64 = 30 * 86_400;
 const ABSOLUTE: u64 = 90 * 86_400;
 
 impl World {
-    fn refresh(&self, token: &Value) -> Response {
+    pub(super) fn refresh(&self, token: &Value) -> Response {
         self.send("POST", "/api/token/refresh", &[], json!({ "refresh_token": token }).to_string())
     }
 
-    fn refreshed(&self, token: &Value) -> Value {
+    pub(super) fn refreshed(&self, token: &Value) -> Value {
         let response = self.refresh(token);
         assert_eq!(response.status, 200, "{}", text(&response));
         body(&response)
     }
 
-    fn pass(&self, seconds: u64) {
+    pub(super) fn pass(&self, seconds: u64) {
         self.host.clock.advance(Duration::from_secs(seconds));
     }
 
-    fn lose(&self, kind: &str) {
+    pub(super) fn lose(&self, kind: &str) {
         for key in self.keys(kind) {
             self.host.store.forget(&key);
         }
     }
 
-    fn events(&self, name: &str) -> usize {
+    pub(super) fn events(&self, name: &str) -> usize {
         self.host.log_text().matches(&format!(r#""event":"{name}""#)).count()
     }
 }
