@@ -10,37 +10,67 @@ use serde::Serialize;
 
 use crate::{clock::UnixMillis, host::Level, session::SessionId, token::keys::Subject, trace::Trace};
 
-/// A security event. Names are stable: alarms are built on them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+/// Defines [`Event`] and its table from one list.
+macro_rules! events {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal $level:ident;)*) => {
+        /// A security event. Names are stable: alarms are built on them.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Event {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Event {
+            /// Every event there is.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// Its name.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name,)*
+                }
+            }
+
+            /// How much it matters.
+            #[must_use]
+            pub const fn level(self) -> Level {
+                match self {
+                    $(Self::$variant => Level::$level,)*
+                }
+            }
+        }
+    };
+}
+
+events! {
     /// A code became a session.
-    LoginOk,
+    LoginOk = "login.ok" Info;
     /// A code did not.
-    LoginFail,
+    LoginFail = "login.fail" Warn;
     /// A session was renewed.
-    TokenRefresh,
+    TokenRefresh = "token.refresh" Info;
     /// The refresh token before the newest was answered with its successor again.
-    TokenReplay,
+    TokenReplay = "token.replay" Info;
     /// A refresh token was newer than the store knows.
-    TokenAhead,
+    TokenAhead = "token.ahead" Warn;
     /// A spent refresh token was used, and its session ended.
-    TokenReuse,
+    TokenReuse = "token.reuse" Error;
     /// A session was not renewed.
-    TokenFail,
+    TokenFail = "token.fail" Warn;
     /// A session was ended.
-    SessionRevoke,
+    SessionRevoke = "session.revoke" Info;
     /// Every session of a user was ended by the user.
-    SessionRevokeAll,
+    SessionRevokeAll = "session.revoke_all" Info;
     /// An operator ended a session, or all of a user.
-    AdminRevoke,
+    AdminRevoke = "admin.revoke" Info;
     /// An operator blocked a user.
-    AdminBlock,
+    AdminBlock = "admin.block" Info;
     /// An operator lets a user log in again.
-    AdminUnblock,
+    AdminUnblock = "admin.unblock" Info;
     /// An operator had records removed that are over.
-    AdminSweep,
+    AdminSweep = "admin.sweep" Info;
     /// Somebody who is no operator tried to be one.
-    AdminRefused,
+    AdminRefused = "admin.refused" Warn;
 }
 
 /// What became known about a request while it was answered.
@@ -142,47 +172,6 @@ pub fn line<T: Serialize>(now: UnixMillis, level: Level, name: &str, trace: &Tra
     serde_json::to_string(&line).unwrap_or_default()
 }
 
-impl Event {
-    /// Its name.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::LoginOk => "login.ok",
-            Self::LoginFail => "login.fail",
-            Self::TokenRefresh => "token.refresh",
-            Self::TokenReplay => "token.replay",
-            Self::TokenAhead => "token.ahead",
-            Self::TokenReuse => "token.reuse",
-            Self::TokenFail => "token.fail",
-            Self::SessionRevoke => "session.revoke",
-            Self::SessionRevokeAll => "session.revoke_all",
-            Self::AdminRevoke => "admin.revoke",
-            Self::AdminBlock => "admin.block",
-            Self::AdminUnblock => "admin.unblock",
-            Self::AdminSweep => "admin.sweep",
-            Self::AdminRefused => "admin.refused",
-        }
-    }
-
-    /// How much it matters.
-    #[must_use]
-    pub const fn level(self) -> Level {
-        match self {
-            Self::LoginOk
-            | Self::TokenRefresh
-            | Self::TokenReplay
-            | Self::SessionRevoke
-            | Self::SessionRevokeAll
-            | Self::AdminRevoke
-            | Self::AdminBlock
-            | Self::AdminUnblock
-            | Self::AdminSweep => Level::Info,
-            Self::LoginFail | Self::TokenFail | Self::TokenAhead | Self::AdminRefused => Level::Warn,
-            Self::TokenReuse => Level::Error,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,5 +187,28 @@ mod tests {
             (read["event"].as_str(), read["ts"].as_str()),
             (Some("login.fail"), Some("2023-11-14T22:13:20.042Z"))
         );
+    }
+
+    /// H5. Alarms are built on these names; one that is changed here is a change for every operator.
+    #[test]
+    fn every_event_is_documented_and_none_was_renamed() {
+        const DOCUMENT: &str = include_str!("../docs/sessions.md");
+        let names: Vec<_> = Event::ALL.iter().map(|event| event.name()).collect();
+        for stable in [
+            "login.ok",
+            "login.fail",
+            "token.refresh",
+            "token.replay",
+            "token.reuse",
+            "session.revoke",
+            "session.revoke_all",
+        ] {
+            assert!(names.contains(&stable), "{stable}");
+        }
+        for event in Event::ALL {
+            let level = format!("{:?}", event.level()).to_lowercase();
+            let row = format!("| `{}` | {level} |", event.name());
+            assert!(DOCUMENT.contains(&row), "{row}");
+        }
     }
 }

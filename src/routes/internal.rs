@@ -54,19 +54,19 @@ pub(super) async fn revoke<H: Host>(service: &Service<H>, exchange: &Exchange<'_
         (None, Some(id)) => login.revoke_user(user(&id, exchange)?, &exchange.stages).await?,
         _ => return Err(Problem::new(Code::BadRequest, "session_id, user_id: one of them, and only one.")),
     };
-    Ok(done(service, exchange, Event::AdminRevoke, ended))
+    Ok(done(service, exchange, Event::AdminRevoke, Some(ended)))
 }
 
 pub(super) async fn block<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Result<Response, Problem> {
     let login = operated(service, exchange)?;
     let ended = login.block(named_user(exchange)?, &exchange.stages).await?;
-    Ok(done(service, exchange, Event::AdminBlock, ended))
+    Ok(done(service, exchange, Event::AdminBlock, Some(ended)))
 }
 
 pub(super) async fn unblock<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Result<Response, Problem> {
     let login = operated(service, exchange)?;
     login.unblock(named_user(exchange)?, &exchange.stages).await?;
-    Ok(done(service, exchange, Event::AdminUnblock, 0))
+    Ok(done(service, exchange, Event::AdminUnblock, None))
 }
 
 pub(super) async fn sweep<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Result<Response, Problem> {
@@ -120,8 +120,8 @@ fn malformed(member: &'static str, of: &'static str) -> Problem {
 }
 
 /// Whether there was such a session or user, an operator's logs say and the answer does not.
-fn done<H: Host>(service: &Service<H>, exchange: &Exchange<'_>, event: Event, ended: usize) -> Response {
-    exchange.note(|note| note.count = Some(ended));
+fn done<H: Host>(service: &Service<H>, exchange: &Exchange<'_>, event: Event, ended: Option<usize>) -> Response {
+    exchange.note(|note| note.count = ended);
     service.event(event, exchange);
     Response { status: 204, ..Response::default() }
 }
