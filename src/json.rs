@@ -2,9 +2,11 @@
 //! than [`MAX_DEPTH`]. `serde_json` alone lets the last of two equal members win where a type does
 //! not name them, and two readers that choose differently are a hole (RFC 8725 §3.7 for tokens).
 
-use std::{borrow::Cow, fmt};
+use std::{borrow::Cow, fmt, marker::PhantomData};
 
-use serde::de::{self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    self, Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer,
+};
 
 /// How deep arrays and objects may nest.
 pub const MAX_DEPTH: u8 = 32;
@@ -45,6 +47,38 @@ pub fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, JsonError> {
         .and_then(|()| scan.end())
         .map_err(|e| JsonError::Syntax { line: e.line(), column: e.column() })?;
     serde_json::from_str(text).map_err(|e| JsonError::Shape { line: e.line(), column: e.column() })
+}
+
+/// Reads `bytes`, which must be one JSON object, as a `T`.
+///
+/// # Errors
+/// [`JsonError`], as for [`read`].
+pub fn object<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, JsonError> {
+    read(bytes).map(|Object(value)| value)
+}
+
+/// A `T` from a JSON object and from nothing else: what serde derives for a struct takes an array of
+/// its members as well.
+pub struct Object<T>(pub T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ObjectVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
 }
 
 /// Walks one value and keeps nothing of it.
@@ -175,6 +209,21 @@ mod tests {
         assert!(!accepts(&nested(33)));
         assert!(!accepts(&nested(100_000)));
         assert!(!accepts(&"{\"a\":".repeat(100_000)));
+    }
+
+    #[test]
+    fn an_object_is_not_read_from_an_array_of_its_members() {
+        #[derive(Debug, PartialEq, serde::Deserialize)]
+        struct Wish<'a> {
+            #[serde(borrow)]
+            code: Cow<'a, str>,
+            app: Option<u8>,
+        }
+        let wish = Wish { code: "a".into(), app: None };
+        assert_eq!(object::<Wish<'_>>(br#"{"code":"a","more":[]}"#), Ok(wish));
+        for other in [r#"["a",null]"#, r#"["a"]"#, "null", "\"a\"", "1", "{}"] {
+            assert!(object::<Wish<'_>>(other.as_bytes()).is_err(), "{other}");
+        }
     }
 
     #[test]

@@ -153,10 +153,10 @@ impl Platform {
 }
 
 impl LoginCode {
-    /// A code that may be sent: 1 to [`MAX_CODE_BYTES`] bytes without control characters.
+    /// A code that may be sent: 1 to [`MAX_CODE_BYTES`] visible ASCII characters, as every platform's are.
     #[must_use]
     pub fn new(code: String) -> Option<Self> {
-        let fits = (1..=MAX_CODE_BYTES).contains(&code.len()) && !code.chars().any(char::is_control);
+        let fits = (1..=MAX_CODE_BYTES).contains(&code.len()) && code.bytes().all(|b| b.is_ascii_graphic());
         fits.then(|| Self(Secret::new(code)))
     }
 

@@ -59,7 +59,7 @@ pub fn parse(status: u16, body: &[u8]) -> Result<PlatformSession, PlatformError>
     if status != 200 {
         return Err(PlatformError::Status(status));
     }
-    let answer: Answer<'_> = json::read(body).map_err(|_| PlatformError::Malformed)?;
+    let answer: Answer<'_> = json::object(body).map_err(|_| PlatformError::Malformed)?;
     if answer.errcode != 0 {
         let class =
             ERRORS.iter().find(|(number, _)| *number == answer.errcode).map_or(Class::Unknown, |(_, class)| *class);
@@ -133,12 +133,12 @@ mod tests {
     #[test]
     fn a_code_cannot_add_a_parameter() {
         let (config, _) = two_apps();
-        let code = LoginCode::new("x&appid=other#/?%25+ é".into()).expect("a code");
+        let code = LoginCode::new("x&appid=other#/?%25+".into()).expect("a code");
         let call = request(config.app("one").expect("configured"), &code);
         assert_eq!(
             call.url,
             "http://127.0.0.1:9/sns/jscode2session?appid=wx1&secret=s1\
-             &js_code=x%26appid%3Dother%23%2F%3F%2525%2B%20%C3%A9&grant_type=authorization_code"
+             &js_code=x%26appid%3Dother%23%2F%3F%2525%2B&grant_type=authorization_code"
         );
         assert_eq!((call.method, call.body.len()), ("GET", 0));
         assert!(!format!("{call:?} {code:?}").contains("s1"));

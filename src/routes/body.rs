@@ -5,7 +5,7 @@
 use serde::Deserialize;
 
 use crate::{
-    json::{self, JsonError},
+    json::{self, JsonError, Object},
     message::Request,
     problem::{Code, Problem},
 };
@@ -18,6 +18,21 @@ pub const MAX_BODY_BYTES: usize = 16 * 1024;
 /// # Errors
 /// 415, 413 or 400, in this order.
 pub(super) fn read<'r, T: Deserialize<'r>>(request: &'r Request) -> Result<T, Problem> {
+    value(request).map(|Object(value)| value)
+}
+
+/// The same where the body may be left out; `null` is what some clients send then.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn optional<'r, T: Deserialize<'r>>(request: &'r Request) -> Result<Option<T>, Problem> {
+    if request.body.is_empty() {
+        return Ok(None);
+    }
+    Ok(value::<Option<Object<T>>>(request)?.map(|Object(value)| value))
+}
+
+fn value<'r, T: Deserialize<'r>>(request: &'r Request) -> Result<T, Problem> {
     if !is_read(&kind(request)?) {
         return Err(Problem::new(Code::UnsupportedMediaType, "Send application/json."));
     }
@@ -48,15 +63,15 @@ pub(super) fn bounded(request: &Request) -> Result<&[u8], Problem> {
     Ok(&request.body)
 }
 
-/// A text of at most `max_bytes` without control characters.
+/// A text of at most `max_characters` none of which is a control character.
 ///
 /// # Errors
 /// `bad_request`, which names the member and not its value.
-pub(super) fn check(member: &'static str, text: &str, max_bytes: usize) -> Result<(), Problem> {
-    if text.len() <= max_bytes && !text.chars().any(char::is_control) {
+pub(super) fn check(member: &'static str, text: &str, max_characters: usize) -> Result<(), Problem> {
+    if text.chars().count() <= max_characters && !text.chars().any(char::is_control) {
         return Ok(());
     }
-    Err(Problem::new(Code::BadRequest, format!("{member}: at most {max_bytes} bytes, no control characters.")))
+    Err(Problem::new(Code::BadRequest, format!("{member}: at most {max_characters}, no control characters.")))
 }
 
 fn is_read(kind: &[u8]) -> bool {

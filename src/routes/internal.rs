@@ -71,9 +71,8 @@ pub(super) async fn unblock<H: Host>(service: &Service<H>, exchange: &Exchange<'
 
 pub(super) async fn sweep<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Result<Response, Problem> {
     let login = operated(service, exchange)?;
-    let request = exchange.request;
     // A cron job with nothing to say may say nothing.
-    let from = if request.body.is_empty() { Window::default() } else { body::read(request)? };
+    let from: Window<'_> = body::optional(exchange.request)?.unwrap_or_default();
     let limit = from.limit.unwrap_or(USUAL_KEYS);
     if !(1..=MOST_KEYS).contains(&limit) {
         return Err(Problem::new(Code::BadRequest, format!("limit: 1 to {MOST_KEYS}.")));

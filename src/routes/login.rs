@@ -9,6 +9,7 @@ use super::{body, grant};
 use crate::{
     audit::Event,
     host::Host,
+    json::Object,
     login::{Attempt, LoggedIn, LoginError},
     message::Response,
     outbound::{SendError, SendErrorKind},
@@ -26,7 +27,7 @@ struct Wish<'a> {
     app: Option<Cow<'a, str>>,
     #[serde(borrow)]
     platform: Option<Cow<'a, str>>,
-    device: Option<Device>,
+    device: Option<Object<Device>>,
 }
 
 pub(super) async fn log_in<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Result<Response, Problem> {
@@ -43,14 +44,15 @@ async fn attempt<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Resu
     let wish = stages.run(Stage::Parse, || body::read::<Wish<'_>>(exchange.request))?;
     let idempotency = idempotency_key(exchange)?;
     let code = LoginCode::new(wish.code).ok_or_else(|| {
-        let detail = format!("code: 1 to {MAX_CODE_BYTES} bytes, no control characters.");
+        let detail = format!("code: 1 to {MAX_CODE_BYTES} visible ASCII characters.");
         Problem::new(Code::BadRequest, detail)
     })?;
-    if let Some(device) = &wish.device {
+    let device = wish.device.map(|Object(device)| device);
+    if let Some(device) = &device {
         body::check("device.id", device.id.as_deref().unwrap_or_default(), 128)?;
         body::check("device.label", device.label.as_deref().unwrap_or_default(), 256)?;
     }
-    let device = wish.device.filter(|device| device.id.is_some() || device.label.is_some());
+    let device = device.filter(|device| device.id.is_some() || device.label.is_some());
     let login = service.login(exchange)?;
     if let Some(app) = login.config().choose(wish.app.as_deref(), wish.platform.as_deref()) {
         exchange.note(|note| {

@@ -57,14 +57,12 @@ enum Given<'r> {
 impl<'r> Given<'r> {
     fn read(exchange: &Exchange<'r>) -> Result<Self, Problem> {
         let request = exchange.request;
-        match bearer::token(&request.head)? {
-            Some(token) => Ok(Self::Access(token)),
-            None if request.body.is_empty() => Err(Problem::no_credentials()),
-            None => {
-                let wish: Wish<'r> = exchange.stages.run(Stage::Parse, || body::read(request))?;
-                wish.refresh_token.map(Self::Refresh).ok_or_else(Problem::no_credentials)
-            }
-        }
+        let token = bearer::token(&request.head)?;
+        // A body is read even where it is not needed: what is wrong with it is wrong either way.
+        let wish: Option<Wish<'r>> = exchange.stages.run(Stage::Parse, || body::optional(request))?;
+        let refresh_token = wish.and_then(|wish| wish.refresh_token);
+        let given = token.map(Self::Access).or_else(|| refresh_token.map(Self::Refresh));
+        given.ok_or_else(Problem::no_credentials)
     }
 
     fn credential(&self) -> Credential<'_> {

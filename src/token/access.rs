@@ -167,7 +167,7 @@ pub fn verify<'c>(
     let (header, claims) = signed.split_once('.').ok_or(AccessError::Form)?;
 
     let header = decode(header)?;
-    let header: ClosedHeader<'_> = json::read(&header).map_err(|_| AccessError::Header)?;
+    let header: ClosedHeader<'_> = json::object(&header).map_err(|_| AccessError::Header)?;
     if header.alg != ALGORITHM {
         return Err(AccessError::Algorithm);
     }
@@ -180,7 +180,7 @@ pub fn verify<'c>(
     }
 
     let claims = decode(claims)?;
-    let claims: Claims<'_> = json::read(&claims).map_err(|_| AccessError::Claims)?;
+    let claims: Claims<'_> = json::object(&claims).map_err(|_| AccessError::Claims)?;
     if claims.iss != config.issuer {
         return Err(AccessError::Issuer);
     }
@@ -240,7 +240,7 @@ pub fn token_id(verified: &str) -> Option<String> {
         jti: String,
     }
     let claims = Base64UrlUnpadded::decode_vec(verified.split('.').nth(1)?).ok()?;
-    Some(json::read::<Named>(&claims).ok()?.jti)
+    Some(json::object::<Named>(&claims).ok()?.jti)
 }
 
 #[cfg(test)]
