@@ -28,6 +28,7 @@ use crate::{
 };
 
 pub use body::MAX_BODY_BYTES;
+pub use openapi::DOCUMENT as OPENAPI;
 pub use operation::{BUILT, COMMIT, VERSION};
 
 /// The header fields the core reads, in lower case. A host need not pass any other.

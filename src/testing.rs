@@ -1,6 +1,8 @@
 //! Doubles for everything a [`Host`] gives, for unit tests, `tests/` and the harness: a clock that
 //! stands, seeded bytes, a platform that answers from a script, and a host over them.
 
+pub mod contract;
+
 use std::{
     cell::{Cell, RefCell},
     collections::VecDeque,

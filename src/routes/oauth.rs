@@ -85,9 +85,11 @@ pub(super) async fn revoke<H: Host>(service: &Service<H>, exchange: &Exchange<'_
                 service.event(Event::SessionRevoke, exchange);
             }
         }
-        Err(LogoutError::Store(fault)) => return Err(fault.into()),
         // A token that never was cannot be used any more: that is all the caller wants.
-        Err(unknown) => exchange.note(|note| note.reason = Some(unknown.to_string().into())),
+        Err(unknown @ (LogoutError::Access(_) | LogoutError::Refresh)) => {
+            exchange.note(|note| note.reason = Some(unknown.to_string().into()));
+        }
+        Err(fault @ (LogoutError::Store(_) | LogoutError::Lagging)) => return Err(fault.into()),
     }
     Ok(Response { status: 200, ..Response::default() })
 }
@@ -124,9 +126,10 @@ fn active(config: &Config, exchange: &Exchange<'_>, token: Credential<'_>, found
     json(200, &worth)
 }
 
-/// The token of a form. `token_type_hint` is not looked at: a token shows what it is.
+/// The token of a form. What `token_type_hint` says is not looked at: a token shows what it is.
 fn token<'f>(form: &'f Form<'_>) -> Result<Credential<'f>, Problem> {
-    let token = form.get("token").ok_or_else(|| Problem::new(Code::BadRequest, "Send token."))?;
+    form.get("token_type_hint")?;
+    let token = form.get("token")?.ok_or_else(|| Problem::new(Code::BadRequest, "Send token."))?;
     Ok(Credential::of(token))
 }
 

@@ -4,7 +4,7 @@ use super::cached;
 use crate::{message::Response, service::Exchange};
 
 /// The document as it is in the repository: compact enough to be served as it is.
-pub(super) const DOCUMENT: &str = include_str!("../../docs/openapi.json");
+pub const DOCUMENT: &str = include_str!("../../docs/openapi.json");
 
 /// For whom nothing but the document counts, not the build. FNV-1a, made by the compiler.
 const FINGERPRINT: u64 = {

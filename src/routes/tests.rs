@@ -24,12 +24,16 @@ use crate::{
         tests::{ACTIVE_KEY, OLDER_KEY, SUBJECT_KEY, settings},
     },
     host::Level,
-    message::{Head, Request, Response},
+    message::{Head, MAX_TARGET_BYTES, Request, Response},
     outbound::{Call, Reply, SendError, SendErrorKind},
     service::Service,
     session::{Epoch, SessionId},
     store::{StoreError, envelope, key::Layout},
-    testing::{CannedHttp, SeededRandom, TestHost, block_on, poll_once, reply},
+    testing::{
+        CannedHttp, SeededRandom, TestHost, block_on,
+        contract::{Answer, Contract},
+        poll_once, reply,
+    },
     token::keys::Subject,
 };
 
@@ -78,6 +82,7 @@ impl World {
 
     fn send(&self, method: &str, target: &str, fields: &[(&str, &str)], body: impl Into<Vec<u8>>) -> Response {
         let response = block_on(self.service.handle(request(method, target, fields, body)));
+        as_documented(method, target, &response);
         self.host.settle();
         response
     }
@@ -118,6 +123,16 @@ fn request(method: &str, target: &str, fields: &[(&str, &str)], body: impl Into<
         head.push(name, value);
     }
     Request { method: method.to_owned(), target: target.to_owned(), head, body: body.into() }
+}
+
+/// Every answer is one `/openapi.json` has; a target that is too long is refused before its
+/// path is looked at.
+fn as_documented(method: &str, target: &str, response: &Response) {
+    thread_local!(static CONTRACT: Contract = Contract::new());
+    let header = |name: &str| response.head.get(name).map(str::to_owned);
+    let answer = Answer { status: response.status, header: &header, body: &response.body };
+    let judged = CONTRACT.with(|contract| contract.judge(method, target, &answer));
+    assert!(judged.is_ok() || target.len() > MAX_TARGET_BYTES, "{method} {target}: {judged:?}");
 }
 
 /// The platform takes any code; the user is in it, before the first dash.

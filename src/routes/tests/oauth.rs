@@ -304,7 +304,15 @@ fn f5_every_error_of_an_oauth_route_has_oauths_form() {
     let long = format!("token={}", "a".repeat(16 * 1024));
     for target in ["/oauth/introspect", "/oauth/revoke"] {
         let posted = |form: &str| world.form(target, Some(&good), form);
-        for form in ["", "token", "token=", "tokens=x", "token=a&token=a", "token=a&x=1&x=2", "{\"token\":\"a\"}"] {
+        for form in [
+            "",
+            "token",
+            "token=",
+            "tokens=x",
+            "token=a&token=a",
+            "token=a&token_type_hint=x&token_type_hint=x",
+            "{\"token\":\"a\"}",
+        ] {
             assert_eq!(oauth_error(&posted(form)), failing("invalid_request", 400), "{target} {form}");
         }
         assert_eq!(oauth_error(&posted(&long)), failing("invalid_request", 413));
