@@ -23,7 +23,7 @@ use crate::{
     clock::{Clock, UnixSeconds},
     config::{App, Config, Setup},
     random::Random,
-    session::{Epoch, Moved, Recent, Session, SessionId},
+    session::{Epoch, MAX_RECENT, Moved, Recent, Session, SessionId},
     store::{
         Change, Store, StoreError,
         envelope::{self, Unreadable},
@@ -183,7 +183,10 @@ fn read_moved(value: Option<&[u8]>) -> Result<Option<Moved>, StoreFault> {
 /// hint, and nothing that must hold depends on it.
 fn read_recent(value: Option<&[u8]>) -> Vec<SessionId> {
     let read = value.map(envelope::read_plain::<Recent>).and_then(Result::ok);
-    read.map_or_else(Vec::new, |Recent(sids)| sids)
+    let mut sids = read.map_or_else(Vec::new, |Recent(sids)| sids);
+    // It is in the clear, and nobody is to be made to read more.
+    sids.truncate(MAX_RECENT);
+    sids
 }
 
 #[cfg(test)]
@@ -292,12 +295,12 @@ mod tests {
         let key = Layout::new("default", crate::config::Realm::Live).recent(subject);
         let sids = [SessionId::from_bytes([1; 16]), SessionId::from_bytes([2; 16])];
         for sid in sids {
-            block_on(login.remember(subject, sid));
+            block_on(login.remember(subject, sid, Vec::new()));
         }
         let stored = store.value(&key).expect("a list");
         assert_eq!(envelope::read_plain(&stored), Ok(Recent(vec![sids[1], sids[0]])));
         store.plant(&key, "edgepass\u{2}from a newer build");
-        block_on(login.remember(subject, sids[0]));
+        block_on(login.remember(subject, sids[0], Vec::new()));
         assert_eq!(store.value(&key).as_deref(), Some(&b"edgepass\x02from a newer build"[..]));
     }
 }

@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use super::{
     Grant, Listed, Login, StoreFault, SubjectKeyError,
+    devices::Room,
     idempotency::{REPEATED_SECONDS, Wish},
     live::{LiveError, Named},
-    read_moved,
+    read_epoch, read_moved,
 };
 use crate::{
     config::App,
@@ -50,6 +51,8 @@ pub struct LoggedIn<'l> {
     pub is_repeated: bool,
     /// The user's sessions that ended for this one.
     pub evicted: Vec<SessionId>,
+    /// What the user's list names and is known to be over, for [`Login::remember`].
+    pub over: Vec<SessionId>,
 }
 
 /// Why there is no login.
@@ -228,8 +231,8 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
         let subject = Session::open(&value, &key, &self.setup.ring).map_err(|_| LoginError::CodeUsed)?.subject;
         let keys = [&self.layout.epoch(subject), &self.layout.moved(sid)];
         let [epoch, moved] = self.get_some(keys, stages).await?;
-        let moved = read_moved(moved.as_deref())?;
-        let live = self.live(Named { sid, subject, is_young: false }, [Some(value), None, epoch], stages);
+        let (epoch, moved) = (read_epoch(epoch.as_deref())?, read_moved(moved.as_deref())?);
+        let live = self.live(Named { sid, subject, is_young: false }, [Some(value), None], epoch, stages);
         let session = match live {
             Ok(session) => session,
             Err(LiveError::Store(fault)) => return Err(fault.into()),
@@ -244,7 +247,7 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
             return Err(LoginError::OtherWish);
         }
         let grant = stages.run(Stage::Sign, || self.grant(app, sid, &session, (derived.keys, 0), now));
-        Ok(LoggedIn { grant, is_new: false, is_repeated: true, evicted: Vec::new() })
+        Ok(LoggedIn { grant, is_new: false, is_repeated: true, evicted: Vec::new(), over: Vec::new() })
     }
 
     async fn exchange(
@@ -273,7 +276,7 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
         if owner.epoch.is_blocked() {
             return Err(LoginError::Blocked);
         }
-        let surplus = self.surplus(owner.subject, stages).await?;
+        let Room { surplus, mut over } = self.make_room(owner.subject, stages).await?;
         let created = self.now();
         let expires = created.after(app.session_ttl);
         let key = self.layout.session(sid);
@@ -300,7 +303,8 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
         self.apply(changes, stages).await?;
         let first = (self.setup.ring.active(), 0);
         let grant = stages.run(Stage::Sign, || self.grant(app, sid, &session, first, created));
-        let evicted = surplus.into_iter().map(|ended| ended.sid).collect();
-        Ok(LoggedIn { grant, is_new: owner.is_new, is_repeated: false, evicted })
+        let evicted: Vec<_> = surplus.into_iter().map(|ended| ended.sid).collect();
+        over.extend(&evicted);
+        Ok(LoggedIn { grant, is_new: owner.is_new, is_repeated: false, evicted, over })
     }
 }

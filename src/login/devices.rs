@@ -2,11 +2,14 @@
 //! them. The list is a hint: each entry is checked before it counts, and nothing that must hold
 //! depends on one being there.
 
-use super::{Login, LoginError, StoreFault, live::Named, read_moved, read_recent};
+use super::{
+    Login, LoginError, StoreFault,
+    live::{AuthError, Caller, LiveError, Named},
+    read_epoch, read_moved, read_recent,
+};
 use crate::{
     clock::UnixSeconds,
     config::LimitPolicy,
-    login::live::{AuthError, LiveError},
     session::{MAX_RECENT, Moved, Recent, Session, SessionId},
     store::{
         Change, Store,
@@ -41,7 +44,8 @@ impl<S: Store, P> Login<S, P> {
     /// [`AuthError`] for a token or a session that no longer counts.
     pub async fn show(&self, token: &str, stages: &Stages<'_>) -> Result<Listed, AuthError> {
         let also = |sid, _| [self.layout.moved(sid)];
-        let (access, session, [moved]) = self.authenticate_reading(token, None, also, stages).await?;
+        let Caller { access, session, also: [moved], .. } =
+            self.authenticate_reading(token, None, also, stages).await?;
         let moved = read_moved(moved.as_deref()).map_err(LiveError::from)?;
         Ok(Listed::of(access.sid, session, moved))
     }
@@ -53,7 +57,8 @@ impl<S: Store, P> Login<S, P> {
     /// the caller's session alone; a session that cannot be read is the store's fault.
     pub async fn devices(&self, token: &str, stages: &Stages<'_>) -> Result<Devices, AuthError> {
         let also = |sid, subject| [self.layout.moved(sid), self.layout.recent(subject)];
-        let (access, session, [moved, recent]) = self.authenticate_reading(token, None, also, stages).await?;
+        let Caller { access, session, also: [moved, recent], .. } =
+            self.authenticate_reading(token, None, also, stages).await?;
         let moved = read_moved(moved.as_deref()).map_err(LiveError::from)?;
         let mut others = read_recent(recent.as_deref());
         others.retain(|sid| *sid != access.sid);
@@ -75,16 +80,24 @@ impl<S: Store, P> Login<S, P> {
     ///
     /// # Errors
     /// [`LoginError::SessionLimit`] where the policy is to refuse; [`LoginError::Store`].
-    pub(super) async fn surplus(&self, subject: Subject, stages: &Stages<'_>) -> Result<Vec<Listed>, LoginError> {
-        let Some(others) = self.config().session_limit.checked_sub(1) else { return Ok(Vec::new()) };
+    pub(super) async fn make_room(&self, subject: Subject, stages: &Stages<'_>) -> Result<Room, LoginError> {
+        let mut room = Room::default();
+        let Some(others) = self.config().session_limit.checked_sub(1) else { return Ok(room) };
         let [recent] = self.get_some([&self.layout.recent(subject)], stages).await?;
         let sids = read_recent(recent.as_deref());
-        let mut live: Vec<_> = self.examine(subject, &sids, stages).await?.into_iter().filter_map(Result::ok).collect();
+        let mut live = Vec::new();
+        for (sid, examined) in sids.iter().zip(self.examine(subject, &sids, stages).await?) {
+            match examined {
+                Ok(listed) => live.push(listed),
+                Err(LiveError::Ended(_)) => room.over.push(*sid),
+                Err(_) => {}
+            }
+        }
         newest_first(&mut live);
-        let surplus = live.split_off(others.min(live.len()));
+        room.surplus = live.split_off(others.min(live.len()));
         match self.config().session_limit_policy {
-            LimitPolicy::Refuse if !surplus.is_empty() => Err(LoginError::SessionLimit),
-            _ => Ok(surplus),
+            LimitPolicy::Refuse if !room.surplus.is_empty() => Err(LoginError::SessionLimit),
+            _ => Ok(room),
         }
     }
 
@@ -103,11 +116,11 @@ impl<S: Store, P> Login<S, P> {
         let keys: Vec<String> =
             std::iter::once(self.layout.epoch(subject)).chain(sids.iter().flat_map(of_session)).collect();
         let mut records = self.get(&keys, stages).await?.into_iter();
-        let epoch = records.next().flatten();
+        let epoch = read_epoch(records.next().flatten().as_deref())?;
         let examined = sids.iter().map(|&sid| {
             let [session, tombstone, moved] = [records.next(), records.next(), records.next()].map(Option::flatten);
             let named = Named { sid, subject, is_young: false };
-            let session = self.live(named, [session, tombstone, epoch.clone()], stages)?;
+            let session = self.live(named, [session, tombstone], epoch, stages)?;
             let moved = read_moved(moved.as_deref())?;
             if self.is_idle(&session, moved) {
                 return Err(LiveError::Ended("session.idle"));
@@ -117,9 +130,14 @@ impl<S: Store, P> Login<S, P> {
         Ok(examined.collect())
     }
 
-    /// Names the session in its user's list, which no answer waits for. Nothing is written where it is
-    /// there already, as it is at most refreshes.
-    pub fn remember(&self, subject: Subject, sid: SessionId) -> impl Future<Output = ()> + use<S, P> {
+    /// Names the session in its user's list, which no answer waits for, and takes out what is `over`.
+    /// Nothing is written where it is named already, as it is at most refreshes.
+    pub fn remember(
+        &self,
+        subject: Subject,
+        sid: SessionId,
+        over: Vec<SessionId>,
+    ) -> impl Future<Output = ()> + use<S, P> {
         let store = self.store.clone();
         let layout = self.layout.clone();
         let expires = self.now().after(self.config().longest_session());
@@ -136,13 +154,17 @@ impl<S: Store, P> Login<S, P> {
             if recent.0.contains(&sid) {
                 return;
             }
-            // A session that is over goes before one that may be live.
-            if recent.0.len() >= MAX_RECENT {
-                let keys: Vec<String> = recent.0.iter().map(|&sid| layout.session(sid)).collect();
+            recent.0.retain(|sid| !over.contains(sid));
+            // Of the oldest, one that is over goes before one that may be live. No more are looked at:
+            // this is done at every login of who logs in all the time.
+            recent.0.truncate(MAX_RECENT);
+            if recent.0.len() == MAX_RECENT {
+                let oldest = recent.0.split_off(MAX_RECENT - OLDEST);
+                let keys: Vec<String> = oldest.iter().map(|&sid| layout.session(sid)).collect();
                 let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
                 let Ok(sessions) = store.get(&keys).await else { return };
-                let mut sessions = sessions.into_iter();
-                recent.0.retain(|_| sessions.next().is_none_or(|session| session.is_some()));
+                let are_there = oldest.into_iter().zip(sessions).filter(|(_, session)| session.is_some());
+                recent.0.extend(are_there.map(|(sid, _)| sid));
             }
             recent.add(sid);
             let value = envelope::plain(&recent, expires);
@@ -150,6 +172,15 @@ impl<S: Store, P> Login<S, P> {
             let _ = store.apply(vec![Change::Put { key, value, expires: expires.0 }]).await;
         }
     }
+}
+
+/// What a login finds of its user's sessions where their number is limited.
+#[derive(Default)]
+pub(super) struct Room {
+    /// Live ones that are too many.
+    pub(super) surplus: Vec<Listed>,
+    /// What the list names and is over.
+    pub(super) over: Vec<SessionId>,
 }
 
 impl Listed {
@@ -163,3 +194,6 @@ impl Listed {
 fn newest_first(sessions: &mut [Listed]) {
     sessions.sort_by_key(|listed| (std::cmp::Reverse(listed.session.created), listed.sid));
 }
+
+/// How many of a full list's entries are looked at.
+const OLDEST: usize = 8;

@@ -7,7 +7,7 @@
 use super::{Login, StoreFault, read_epoch};
 use crate::{
     clock::UnixSeconds,
-    session::{Moved, Session, SessionId},
+    session::{Epoch, Moved, Session, SessionId},
     store::{Store, envelope::Unreadable},
     timing::{Stage, Stages},
     token::{
@@ -39,6 +39,14 @@ pub enum AuthError {
     /// Its session does not count.
     #[error(transparent)]
     Session(#[from] LiveError),
+}
+
+/// Who is behind an access token, and what else was read at the same time.
+pub(super) struct Caller<'l, const N: usize> {
+    pub(super) access: Access<'l>,
+    pub(super) session: Session,
+    pub(super) epoch: Epoch,
+    pub(super) also: [Option<Vec<u8>>; N],
 }
 
 /// What a token says of its session, for [`Login::live`].
@@ -83,7 +91,8 @@ impl<S: Store, P> Login<S, P> {
         only: Option<&str>,
         stages: &Stages<'_>,
     ) -> Result<(Access<'_>, Session), AuthError> {
-        let (access, session, []) = self.authenticate_reading(token, only, |_, _| [], stages).await?;
+        let caller = self.authenticate_reading(token, only, |_, _| [], stages).await?;
+        let Caller { access, session, also: [], .. } = caller;
         Ok((access, session))
     }
 
@@ -94,7 +103,7 @@ impl<S: Store, P> Login<S, P> {
         only: Option<&str>,
         also: impl FnOnce(SessionId, Subject) -> [String; N],
         stages: &Stages<'_>,
-    ) -> Result<(Access<'_>, Session, [Option<Vec<u8>>; N]), AuthError> {
+    ) -> Result<Caller<'_, N>, AuthError> {
         let access = self.authenticate_offline(token, only, stages)?;
         let (sid, subject) = (access.sid, access.subject);
         let keys = [self.layout.session(sid), self.layout.tombstone(sid), self.layout.epoch(subject)];
@@ -102,22 +111,23 @@ impl<S: Store, P> Login<S, P> {
         let is_young = self.is_young(self.now(), Some(access.issued));
         let mut records = self.get(&keys, stages).await.map_err(LiveError::from)?;
         let also = records.split_off(3).try_into().map_err(|_| LiveError::from(StoreFault::Short))?;
-        let records = records.try_into().map_err(|_| LiveError::from(StoreFault::Short))?;
-        let session = self.live(Named { sid, subject, is_young }, records, stages)?;
+        let [session, tombstone, epoch] = records.try_into().map_err(|_| LiveError::from(StoreFault::Short))?;
+        let epoch = read_epoch(epoch.as_deref()).map_err(LiveError::from)?;
+        let session = self.live(Named { sid, subject, is_young }, [session, tombstone], epoch, stages)?;
         if session.app != access.app.id {
             return Err(LiveError::Ended("session.other_app").into());
         }
-        Ok((access, session, also))
+        Ok(Caller { access, session, epoch, also })
     }
 
-    /// The session of these records, `s`, `x` and `e`, if it counts.
+    /// The session of these records, `s` and `x`, if it counts under the user's epoch.
     pub(super) fn live(
         &self,
         named: Named,
-        [session, tombstone, epoch]: [Option<Vec<u8>>; 3],
+        [session, tombstone]: [Option<Vec<u8>>; 2],
+        epoch: Epoch,
         stages: &Stages<'_>,
     ) -> Result<Session, LiveError> {
-        let epoch = read_epoch(epoch.as_deref())?;
         if tombstone.is_some() {
             return Err(LiveError::Ended("session.revoked"));
         }

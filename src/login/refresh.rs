@@ -8,7 +8,7 @@
 use super::{
     Grant, Login, StoreFault,
     live::{LiveError, Named},
-    read_moved,
+    read_epoch, read_moved,
 };
 use crate::{
     clock::UnixSeconds,
@@ -92,12 +92,12 @@ impl<S: Store, P> Login<S, P> {
         ];
         let asked = self.now();
         let [session, tombstone, epoch, moved] = self.get_some(keys, stages).await?;
-        let moved = read_moved(moved.as_deref())?;
+        let (epoch, moved) = (read_epoch(epoch.as_deref())?, read_moved(moved.as_deref())?);
         let now = self.now();
         // A refresh token carries no time: it is as old as the counter, or as young as any. What counts is the age
         // when the store was asked, however long it took.
         let is_young = self.is_young(asked, moved.map(|moved| moved.at));
-        let session = self.live(Named { sid, subject, is_young }, [session, tombstone, epoch], stages)?;
+        let session = self.live(Named { sid, subject, is_young }, [session, tombstone], epoch, stages)?;
         let app = self.config().app(&session.app).filter(|app| app.tag == token.app);
         let app = app.ok_or(LiveError::Ended("session.other_app"))?;
         let used = Self::last_used(&session, moved);

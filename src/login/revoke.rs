@@ -3,7 +3,7 @@
 
 use super::{
     Login, StoreFault,
-    live::{AuthError, LiveError, Named},
+    live::{AuthError, Caller, LiveError, Named},
     read_epoch, read_moved, read_recent,
 };
 use crate::{
@@ -110,10 +110,9 @@ impl<S: Store, P> Login<S, P> {
             &self.layout.recent(subject),
         ];
         let [session, tombstone, epoch, moved, recent] = self.get_some(keys, stages).await?;
-        let before = read_epoch(epoch.as_deref())?;
-        let moved = read_moved(moved.as_deref())?;
+        let (epoch, moved) = (read_epoch(epoch.as_deref())?, read_moved(moved.as_deref())?);
         let is_young = self.is_young(asked, issued.or_else(|| moved.map(|moved| moved.at)));
-        let is_over = match self.live(Named { sid, subject, is_young }, [session, tombstone, epoch], stages) {
+        let is_over = match self.live(Named { sid, subject, is_young }, [session, tombstone], epoch, stages) {
             Ok(session) => self.is_idle(&session, moved),
             Err(LiveError::Ended(_)) => true,
             Err(LiveError::Lagging) => return Err(LogoutError::Lagging),
@@ -126,7 +125,7 @@ impl<S: Store, P> Login<S, P> {
         if !sids.contains(&sid) {
             sids.push(sid);
         }
-        let sessions = self.end_all(subject, before.next(self.clock.now()), &sids, Why::LogoutAll, stages).await?;
+        let sessions = self.end_all(subject, epoch.next(self.clock.now()), &sids, Why::LogoutAll, stages).await?;
         Ok(LoggedOutEverywhere { sid, subject, sessions: Some(sessions) })
     }
 
@@ -139,11 +138,11 @@ impl<S: Store, P> Login<S, P> {
     pub async fn end_device(&self, token: &str, id: &str, stages: &Stages<'_>) -> Result<Option<LoggedOut>, AuthError> {
         let sid = SessionId::parse(id).unwrap_or(NOBODYS);
         let also = |_, _| [self.layout.session(sid), self.layout.tombstone(sid)];
-        let (access, _, [session, tombstone]) = self.authenticate_reading(token, None, also, stages).await?;
-        // By its own record alone is it theirs. Their epoch has let the caller in; a session before it
-        // may be ended as well.
+        let caller = self.authenticate_reading(token, None, also, stages).await?;
+        let Caller { access, epoch, also: [session, tombstone], .. } = caller;
+        // By its own record alone is it theirs.
         let named = Named { sid, subject: access.subject, is_young: false };
-        let session = match self.live(named, [session, tombstone, None], stages) {
+        let session = match self.live(named, [session, tombstone], epoch, stages) {
             Ok(session) => session,
             Err(LiveError::Ended(_)) => return Ok(None),
             Err(unknown) => return Err(unknown.into()),

@@ -61,7 +61,7 @@ async fn attempt<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Resu
         });
     }
     let attempt = Attempt { app: wish.app.as_deref(), platform: wish.platform.as_deref(), code, device, idempotency };
-    let LoggedIn { grant, is_new, is_repeated, evicted } = login.log_in(attempt, stages).await?;
+    let LoggedIn { grant, is_new, is_repeated, evicted, over } = login.log_in(attempt, stages).await?;
     exchange.note(|note| {
         note.sid = Some(grant.sid);
         note.subject = Some(grant.subject);
@@ -72,7 +72,7 @@ async fn attempt<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Resu
     for sid in evicted {
         service.ended_event(sid, Why::Evicted, exchange);
     }
-    service.host().later(login.remember(grant.subject, grant.sid));
+    service.host().later(login.remember(grant.subject, grant.sid, over));
     Ok(grant::answer(&grant, Some(is_new)))
 }
 

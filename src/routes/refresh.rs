@@ -56,7 +56,7 @@ async fn renew<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Result
         Turn::Newest | Turn::Spent => Event::TokenRefresh,
     };
     service.event(event, exchange);
-    service.host().later(login.remember(token.subject, token.sid));
+    service.host().later(login.remember(token.subject, token.sid, Vec::new()));
     Ok(grant::answer(&renewed.grant, None))
 }
 

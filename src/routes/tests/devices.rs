@@ -204,6 +204,35 @@ fn e3_a_session_is_ended_from_another_one() {
 }
 
 #[test]
+fn e6_a_session_of_an_epoch_that_is_over_is_like_none() {
+    let world = World::new();
+    let [old, caller] = ["alice-1", "alice-2"].map(|code| world.logged_in(code));
+    world.lose("l");
+    assert_eq!(world.log_out_all(&caller).status, 204);
+    let mine = world.logged_in("alice-3");
+    assert!(world.keys("s").contains(&layout().session(sid(&old))), "only the epoch ended it");
+    assert_eq!(problem(&world.end(&mine, old["session"]["id"].as_str().expect("an id"))), failing("not_found", 404));
+}
+
+#[test]
+fn a_list_that_somebody_made_long_is_read_no_further() {
+    let world = World::new();
+    let login = world.logged_in("alice-1");
+    world.plant_list(&login, &vec![&login; 4000]);
+    let before = world.host.store.keys_read();
+    assert_eq!(world.listed(&login).len(), 1);
+    let unknown = envelope::plain(
+        &Recent((0..=255).map(|n| SessionId::from_bytes([n; 16])).collect()),
+        UnixSeconds(2_000_000_000),
+    );
+    world.host.store.plant(&layout().recent(subject(&login)), unknown);
+    assert_eq!(world.listed(&login).len(), 1);
+    world.logged_in("alice-2");
+    assert!(world.host.store.keys_read() - before < 5 + 5 + 151 + 20);
+    assert_eq!(world.log_out_all(&login).status, 204);
+}
+
+#[test]
 fn e6_another_users_session_is_like_none() {
     let world = World::new();
     let [alice, bob] = ["alice-1", "bob-1"].map(|code| world.logged_in(code));
