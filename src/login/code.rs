@@ -24,7 +24,7 @@ use crate::{
     session::{Device, Session, SessionId, Why},
     store::{Change, Store},
     timing::{Stage, Stages},
-    token::keys::{CodeMac, MasterKeys, random_session},
+    token::keys::{CodeMac, MasterKeys, Subject, random_session},
 };
 
 /// What a client asks for.
@@ -70,12 +70,12 @@ pub enum LoginError {
     /// Too many exchanges of this app are under way.
     #[error("overloaded")]
     Overloaded,
-    /// An operator blocked the user.
-    #[error("blocked")]
-    Blocked,
-    /// The user has as many sessions as they may have. The code is spent.
-    #[error("session_limit")]
-    SessionLimit,
+    /// An operator blocked this user.
+    #[error("user.blocked")]
+    Blocked(Subject),
+    /// This user has as many sessions as they may have. The code is spent.
+    #[error("session.limit")]
+    SessionLimit(Subject),
     /// The users here were derived with another `subject_key`.
     #[error("config.subject_key")]
     OtherSubjectKey,
@@ -105,6 +105,15 @@ impl LoginError {
         match self {
             Self::Store(fault) => Self::Unstored(fault),
             other => other,
+        }
+    }
+
+    /// Who it was that may not log in, where the platform has vouched for somebody.
+    #[must_use]
+    pub const fn subject(&self) -> Option<Subject> {
+        match self {
+            Self::Blocked(subject) | Self::SessionLimit(subject) => Some(*subject),
+            _ => None,
         }
     }
 
@@ -274,7 +283,7 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
         self.claim_subject_key().await?;
         let owner = self.identify(app, &user, stages).await?;
         if owner.epoch.is_blocked() {
-            return Err(LoginError::Blocked);
+            return Err(LoginError::Blocked(owner.subject));
         }
         let Room { surplus, mut over } = self.make_room(owner.subject, stages).await?;
         let created = self.now();

@@ -96,7 +96,7 @@ impl<S: Store, P> Login<S, P> {
         newest_first(&mut live);
         room.surplus = live.split_off(others.min(live.len()));
         match self.config().session_limit_policy {
-            LimitPolicy::Refuse if !room.surplus.is_empty() => Err(LoginError::SessionLimit),
+            LimitPolicy::Refuse if !room.surplus.is_empty() => Err(LoginError::SessionLimit(subject)),
             _ => Ok(room),
         }
     }

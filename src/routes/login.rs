@@ -61,7 +61,10 @@ async fn attempt<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Resu
         });
     }
     let attempt = Attempt { app: wish.app.as_deref(), platform: wish.platform.as_deref(), code, device, idempotency };
-    let LoggedIn { grant, is_new, is_repeated, evicted, over } = login.log_in(attempt, stages).await?;
+    let logged_in = login.log_in(attempt, stages).await.inspect_err(|error| {
+        exchange.note(|note| note.subject = error.subject());
+    });
+    let LoggedIn { grant, is_new, is_repeated, evicted, over } = logged_in?;
     exchange.note(|note| {
         note.sid = Some(grant.sid);
         note.subject = Some(grant.subject);
@@ -95,11 +98,12 @@ impl From<LoginError> for Problem {
                 "Another app, platform or device than with this key before; use a key for one wish only.",
             ),
             LoginError::Overloaded => Self::new(Code::Overloaded, "Too many logins of this app at once."),
-            LoginError::Blocked => Self::new(Code::UserBlocked, "The user was blocked.").because("user.blocked"),
-            LoginError::SessionLimit => Self::new(
+            LoginError::Blocked(_) => Self::new(Code::UserBlocked, "The user was blocked.").because("user.blocked"),
+            LoginError::SessionLimit(_) => Self::new(
                 Code::SessionLimit,
                 "End one of the user's sessions, then log in with a new code: this one is spent.",
-            ),
+            )
+            .because("session.limit"),
             LoginError::OtherSubjectKey => {
                 Self::new(Code::Config, "The store was filled with another subject_key; the operator has to act.")
                     .because("config.subject_key")

@@ -45,7 +45,15 @@ fn a_login_above_the_limit_is_refused_and_its_code_is_spent() {
     assert!(detail.contains("new code") && detail.contains("spent"), "{detail}");
     assert_eq!(body(&refused)["retryable"], false);
     assert_eq!((world.host.store.changes_made(), world.calls()), (writes, 3));
-    assert_eq!(world.events("login.fail"), 1);
+    let failed: Value = world
+        .host
+        .log_text()
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .find(|line: &Value| line["event"] == "login.fail")
+        .expect("an event");
+    assert_eq!((&failed["code"], &failed["reason"]), (&json!("session_limit"), &json!("session.limit")));
+    assert!(failed["uid_hash"].is_string(), "who it was is known");
     assert!(logins.iter().all(|login| world.is_live(login)));
     world.logged_in("bob-1");
     assert_eq!(world.with_token("POST", "/api/logout", &logins[0]["access_token"]).status, 204);
