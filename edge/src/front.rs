@@ -24,6 +24,7 @@ use tokio::{
 };
 
 use crate::{
+    fields::{self, is_hop_by_hop},
     handler::{CoreHandler, Request, Response},
     pace::{Pace, Paced},
     problem::Problem,
@@ -199,9 +200,7 @@ impl<C: CoreHandler> Front<C> {
         let bodiless = matches!(answer.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let length = answer.body().len();
         let head = answer.headers_mut();
-        for name in HOP_BY_HOP {
-            head.remove(name);
-        }
+        fields::remove(head, is_hop_by_hop);
         head.remove(header::CONTENT_LENGTH);
         if !bodiless {
             head.insert(header::CONTENT_LENGTH, length.into());
@@ -262,13 +261,7 @@ fn strip(headers: &mut HeaderMap) {
         .filter_map(|name| name.trim().parse().ok())
         .filter(|name| name != header::HOST)
         .collect();
-    let spoofed: Vec<HeaderName> = headers.keys().filter(|name| name.as_str().starts_with("spin-")).cloned().collect();
-    for name in named.iter().chain(&spoofed) {
-        headers.remove(name);
-    }
-    for name in HOP_BY_HOP {
-        headers.remove(name);
-    }
+    fields::remove(headers, |name| is_hop_by_hop(name) || name.as_str().starts_with("spin-") || named.contains(name));
 }
 
 /// The client's own id when it is well formed: `x-trace-id`, else the trace of a `traceparent`
@@ -310,17 +303,6 @@ fn is_hex(text: &str) -> bool {
 
 const X_TRACE_ID: HeaderName = HeaderName::from_static("x-trace-id");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
-const HOP_BY_HOP: [HeaderName; 9] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
 
 #[cfg(test)]
 mod tests {
@@ -342,6 +324,8 @@ mod tests {
             ("x-private", "1"),
             ("keep-alive", "5"),
             ("te", "trailers"),
+            ("upgrade", "h2c"),
+            ("http2-settings", "AAMAAABkAAQAAP__"),
             ("spin-client-addr", "6.6.6.6"),
             ("spin-client-addr", "7.7.7.7"),
             ("x-public", "1"),

@@ -24,6 +24,7 @@ mod crew;
 pub mod development;
 pub mod engine;
 mod exchange;
+mod fields;
 pub mod front;
 pub mod handler;
 mod host;

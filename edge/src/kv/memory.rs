@@ -81,16 +81,14 @@ impl Backend for Memory {
     }
 
     fn scan(&self, prefix: String, after: Option<String>, limit: usize) -> BoxFuture<'_, Result<Vec<String>, Failure>> {
-        Box::pin(ready(self.with(|entries, now| {
-            let from = match &after {
-                Some(after) if *after >= prefix => Bound::Excluded(after),
-                _ => Bound::Included(&prefix),
-            };
-            let found = entries.map.range::<String, _>((from, Bound::Unbounded));
-            let found = found.take_while(|(key, _)| key.starts_with(&prefix));
-            let live = found.filter(|(_, stored)| !is_expired(stored.expires, now));
-            live.map(|(key, _)| key.clone()).take(limit).collect()
-        })))
+        Box::pin(async move {
+            let (mut found, mut after) = (Vec::new(), after);
+            // In pieces: between a few live keys there may be any number of expired ones.
+            while self.with(|entries, now| entries.look(&prefix, &mut after, limit, now, &mut found))? {
+                tokio::task::yield_now().await;
+            }
+            Ok(found)
+        })
     }
 
     fn close(&self) -> BoxFuture<'_, Result<(), Failure>> {
@@ -102,6 +100,35 @@ impl Backend for Memory {
 impl Entries {
     fn get(&self, key: &str, now: u64) -> Option<&Bytes> {
         self.map.get(key).filter(|stored| !is_expired(stored.expires, now)).map(|stored| &stored.value)
+    }
+
+    /// Looks at the next entries of a scan, moves `after` behind them, and says whether there may be
+    /// more to find.
+    fn look(
+        &self,
+        prefix: &String,
+        after: &mut Option<String>,
+        limit: usize,
+        now: u64,
+        found: &mut Vec<String>,
+    ) -> bool {
+        let from = match after {
+            Some(after) if *after >= *prefix => Bound::Excluded(&*after),
+            _ => Bound::Included(prefix),
+        };
+        let next = self.map.range::<String, _>((from, Bound::Unbounded));
+        let mut last = None;
+        for (key, stored) in next.take_while(|(key, _)| key.starts_with(prefix)).take(LOOKED_AT_PER_TURN) {
+            if found.len() >= limit {
+                return false;
+            }
+            last = Some(key);
+            if !is_expired(stored.expires, now) {
+                found.push(key.clone());
+            }
+        }
+        *after = last.cloned();
+        after.is_some()
     }
 
     fn apply(&mut self, change: Change, now: u64) -> bool {
@@ -128,3 +155,5 @@ impl Entries {
 }
 
 const SWEPT_PER_WRITE: usize = 8;
+/// About a tenth of a millisecond.
+const LOOKED_AT_PER_TURN: usize = 1024;

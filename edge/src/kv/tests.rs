@@ -141,6 +141,18 @@ async fn an_expired_entry_is_absent_in_every_way() {
 }
 
 #[tokio::test]
+async fn a_scan_passes_over_any_number_of_expired_entries() {
+    for subject in subjects() {
+        let expired = (0..3000).map(|n| Change::Put(entry(&format!("k/{n:04}"), "v", 1010)));
+        let live = ["k/0000a", "k/2500a", "k/9999"].map(|key| put(key, "v"));
+        subject.apply(expired.chain(live).collect()).await;
+        subject.now.store(1011, Ordering::Relaxed);
+        assert_eq!(subject.scan("k/", None, 9).await, ["k/0000a", "k/2500a", "k/9999"], "{}", subject.name);
+        assert_eq!(subject.scan("k/", Some("k/0000a"), 1).await, ["k/2500a"], "{}", subject.name);
+    }
+}
+
+#[tokio::test]
 async fn a_scan_gives_keys_in_order_from_where_it_is_told() {
     for subject in subjects() {
         let keys = ["a", "p/", "p/1", "p/1\0", "p/10", "p/2", "p0", "q"];

@@ -51,7 +51,7 @@ impl Client {
         let mut request = Request::new(Either::Left(Full::new(Bytes::from(body))));
         *request.method_mut() = Method::from_str(&method).map_err(|_| Kind::Denied.unsent())?;
         *request.uri_mut() = target.into();
-        *request.headers_mut() = flat::fields(&head);
+        *request.headers_mut() = flat::head(&head);
         request.headers_mut().insert(header::HOST, upstream.host_field.clone());
 
         let mut held = match exclusive {

@@ -2,10 +2,13 @@
 
 use http::{HeaderMap, HeaderName, header};
 
-use crate::lines;
+use crate::{
+    fields::{self, is_hop_by_hop},
+    lines,
+};
 
 /// The fields in `lines` that go upstream.
-pub(super) fn fields(lines: &[u8]) -> HeaderMap {
+pub(super) fn head(lines: &[u8]) -> HeaderMap {
     let mut head = HeaderMap::new();
     for (name, value) in lines::read(lines) {
         if !stays(&name) && name != header::CONTENT_LENGTH {
@@ -17,10 +20,7 @@ pub(super) fn fields(lines: &[u8]) -> HeaderMap {
 
 /// Takes out of `head` what stays between the guest and this node.
 pub(super) fn strip(head: &mut HeaderMap) {
-    let dropped = head.keys().filter(|name| stays(name)).cloned().collect::<Vec<_>>();
-    for name in dropped {
-        head.remove(name);
-    }
+    fields::remove(head, stays);
 }
 
 /// The fields of a reply as lines.
@@ -38,22 +38,6 @@ fn stays(name: &HeaderName) -> bool {
     is_hop_by_hop(name) || matches!(name.as_str(), "host" | "expect" | "traceparent" | "tracestate" | "baggage")
 }
 
-fn is_hop_by_hop(name: &HeaderName) -> bool {
-    matches!(
-        name.as_str(),
-        "connection"
-            | "keep-alive"
-            | "proxy-authenticate"
-            | "proxy-authorization"
-            | "proxy-connection"
-            | "te"
-            | "trailer"
-            | "transfer-encoding"
-            | "upgrade"
-            | "http2-settings"
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use http::HeaderValue;
@@ -62,7 +46,7 @@ mod tests {
 
     #[test]
     fn only_fields_meant_for_the_upstream_go_there() {
-        let head = fields(
+        let head = head(
             b"accept: a\naccept: b\nHost: evil\ncontent-length: 9\ntransfer-encoding: chunked\nconnection: close\n\
               traceparent: t\ntracestate: t\nno colon\n: empty\nx-nul: a\0b\nx-space:  c \n",
         );

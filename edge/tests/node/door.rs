@@ -207,3 +207,29 @@ async fn a_drain_has_an_end() {
     store.waiting.acquire().await.expect("open").forget();
     assert_eq!(node.drain(Duration::from_millis(50)).await.cut, 1);
 }
+
+#[tokio::test]
+async fn a_drain_waits_for_a_request_that_sleeps() {
+    let store = Accomplice::new();
+    let node = start(store.clone(), |_| {});
+    let mut asleep = Client::connect(node.addr()).await;
+    asleep.send(request("POST", "/nap", "zzzzz")).await;
+    store.waiting.acquire().await.expect("open").forget();
+    let drained = tokio::spawn(node.drain(Duration::from_secs(20)));
+    assert_eq!(asleep.answer().await.expect("the answer under way").status, 200);
+    assert_eq!(drained.await.expect("drained").cut, 0);
+}
+
+#[tokio::test]
+async fn a_request_may_not_sleep_past_its_deadline() {
+    let store = Accomplice::new();
+    let node = start(store.clone(), |config| {
+        config.limits.request_time = Duration::from_millis(100);
+        config.surroundings.limits.grace = Duration::from_millis(100);
+    });
+    let minutes = "z".repeat(6000);
+    assert_eq!(ask(node.addr(), "POST", "/nap", &minutes).await.code(), "platform_timeout");
+    assert_eq!(ask(node.addr(), "POST", "/nap", "").await.status, 200);
+    // Nobody waits for the sleep to end.
+    assert_eq!(node.drain(Duration::from_secs(20)).await.cut, 0);
+}

@@ -57,7 +57,7 @@ pub(crate) struct Accomplice {
     asked: AtomicUsize,
     /// `/slow` waits for a permit.
     pub(crate) go: Semaphore,
-    /// One permit for each `/slow` that waits.
+    /// One permit for each `/slow` that waits and each `/nap` that begins.
     pub(crate) waiting: Semaphore,
 }
 
@@ -80,6 +80,10 @@ impl Backend for Accomplice {
                 Some("/slow") => {
                     self.waiting.add_permits(1);
                     self.go.acquire().await.map_err(|_| Failure::Unavailable)?.forget();
+                    Ok(vec![None])
+                }
+                Some("/nap") => {
+                    self.waiting.add_permits(1);
                     Ok(vec![None])
                 }
                 Some("/once") => {

@@ -8,8 +8,10 @@
 ;;   /never   reads a key whose value never comes
 ;;   /wrong   answers with status 99
 ;;   /slow    reads a key whose value comes when the test says so
+;;   /nap     reads a key, and sleeps 100 ms for each byte of the body
 (module
   (import "edgepass:node/store@0.1.0" "get" (func $get (param i32 i32 i32)))
+  (import "edgepass:node/runtime@0.1.0" "sleep-ms" (func $sleep (param i32)))
   (memory (export "memory") 2)
   (global $next (mut i32) (i32.const 65536))
 
@@ -81,6 +83,9 @@
       (drop (call $has (local.get $target) (local.get $target-length)))))
     (if (i32.eq (local.get $letters) (i32.const 0x6c73)) (then ;; sl
       (drop (call $has (local.get $target) (local.get $target-length)))))
+    (if (i32.eq (local.get $letters) (i32.const 0x616e)) (then ;; na
+      (drop (call $has (local.get $target) (local.get $target-length)))
+      (call $sleep (i32.mul (local.get $body-length) (i32.const 100)))))
     (if (i32.eq (local.get $letters) (i32.const 0x7277)) (then ;; wr
       (i32.store16 (i32.const 100) (i32.const 99))))
     (i32.const 100))
