@@ -43,6 +43,41 @@ fn a_node_keeps_its_token_and_shows_it_to_nobody_else() {
 }
 
 #[test]
+fn operators_are_served_with_nothing_configured() {
+    let state = tempfile::tempdir().unwrap();
+    let running = Running::start(state.path(), &[]);
+    let ordered = |arguments: &[&str]| {
+        let output = edgepass(arguments).arg("--state-dir").arg(state.path()).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let log_in = || running.log_in_whole(&running.code().unwrap()).unwrap();
+    let text = |login: &Value, pointer: &str| login.pointer(pointer).unwrap().as_str().unwrap().to_owned();
+
+    let (first, second) = (log_in(), log_in());
+    let user = text(&first, "/user/id");
+    let lives = |login: &Value| running.session_status(&text(login, "/access_token")) == 200;
+    assert!(lives(&first) && lives(&second));
+    assert_eq!(ordered(&["revoke", "--session", &text(&first, "/session/id")]), "revoked\n");
+    assert!(!lives(&first) && lives(&second));
+    assert_eq!(ordered(&["revoke", "--user", &user]), "revoked\n");
+    assert!(!lives(&second));
+
+    assert_eq!(ordered(&["block", &user]), "blocked\n");
+    let body = json!({"code": running.code().unwrap()}).to_string();
+    let (status, answer) = request(running.node, "POST", "/api/login", "", &body).unwrap();
+    assert_eq!((status, &answer["code"]), (403, &json!("user_blocked")));
+    assert_eq!(ordered(&["unblock", &user]), "unblocked\n");
+    assert!(lives(&log_in()));
+    assert_eq!(ordered(&["sweep", "--limit", "1"]), "removed 0\n", "nothing has expired");
+
+    let (status, _) = request(running.node, "POST", "/internal/sweep", "", "{}").unwrap();
+    assert_eq!(status, 404, "not on the public address");
+    let (status, _) = request(admin(state.path()), "POST", "/internal/sweep", "", "{}").unwrap();
+    assert_eq!(status, 401, "nor without the token");
+}
+
+#[test]
 fn an_admin_listener_is_for_this_machine() {
     let state = tempfile::tempdir().unwrap();
     let output = running::serve(state.path()).args(["--sim", "127.0.0.1:0", "--admin", "0.0.0.0:0"]).output().unwrap();
