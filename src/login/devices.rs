@@ -65,12 +65,11 @@ impl<S: Store, P> Login<S, P> {
         let mut sessions = vec![Listed::of(access.sid, session, moved)];
         for other in self.examine(access.subject, &others, stages).await.map_err(LiveError::from)? {
             match other {
-                Ok(listed) => sessions.push(listed),
+                Ok(listed) => insert(&mut sessions, listed),
                 Err(LiveError::Ended(_)) => {}
                 Err(unknown) => return Err(unknown.into()),
             }
         }
-        newest_first(&mut sessions);
         Ok(Devices { current: access.sid, sessions })
     }
 
@@ -88,12 +87,11 @@ impl<S: Store, P> Login<S, P> {
         let mut live = Vec::new();
         for (sid, examined) in sids.iter().zip(self.examine(subject, &sids, stages).await?) {
             match examined {
-                Ok(listed) => live.push(listed),
+                Ok(listed) => insert(&mut live, listed),
                 Err(LiveError::Ended(_)) => room.over.push(*sid),
                 Err(_) => {}
             }
         }
-        newest_first(&mut live);
         room.surplus = live.split_off(others.min(live.len()));
         match self.config().session_limit_policy {
             LimitPolicy::Refuse if !room.surplus.is_empty() => Err(LoginError::SessionLimit(subject)),
@@ -191,8 +189,11 @@ impl Listed {
     }
 }
 
-fn newest_first(sessions: &mut [Listed]) {
-    sessions.sort_by_key(|listed| (std::cmp::Reverse(listed.session.created), listed.sid));
+/// Keeps the newest first. There are a few dozen at most, and a sort of std's is 8 kB of component.
+fn insert(sessions: &mut Vec<Listed>, listed: Listed) {
+    let place = |listed: &Listed| (std::cmp::Reverse(listed.session.created), listed.sid);
+    let at = sessions.partition_point(|known| place(known) < place(&listed));
+    sessions.insert(at, listed);
 }
 
 /// How many of a full list's entries are looked at.

@@ -1,7 +1,5 @@
 //! `GET /healthz`, `/readyz`, `/version`: for those who run the service.
 
-use std::collections::BTreeSet;
-
 use serde::Serialize;
 
 use super::json;
@@ -40,7 +38,7 @@ struct Health {
 struct Ready<'a> {
     status: &'static str,
     /// The settings that are wrong, of the closed list only.
-    settings: BTreeSet<&'a str>,
+    settings: Vec<&'a str>,
     /// How many settings nobody knows; the log has their names.
     unknown_settings: usize,
     store: &'static str,
@@ -61,8 +59,8 @@ pub(super) fn health() -> Response {
 
 pub(super) async fn ready<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Response {
     let names: Vec<&str> = service.problems().iter().map(|problem| &*problem.setting).collect();
-    let mut settings: BTreeSet<&str> = names.iter().copied().filter(|name| SETTINGS.contains(name)).collect();
-    let unknown_settings = names.iter().filter(|name| !settings.contains(**name)).count();
+    let mut settings: Vec<&str> = SETTINGS.into_iter().filter(|name| names.contains(name)).collect();
+    let unknown_settings = names.iter().filter(|name| !settings.contains(name)).count();
     let store = match service.login(exchange) {
         Err(_) => "unchecked",
         Ok(login) => {
@@ -80,7 +78,7 @@ pub(super) async fn ready<H: Host>(service: &Service<H>, exchange: &Exchange<'_>
                 Ok(()) => "ok",
                 Err(SubjectKeyError::Store(_)) => "unavailable",
                 Err(SubjectKeyError::Other) => {
-                    settings.insert("subject_key");
+                    settings.push("subject_key");
                     "of_another_subject_key"
                 }
             }
