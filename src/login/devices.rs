@@ -4,7 +4,7 @@
 
 use super::{
     Login, LoginError, StoreFault,
-    live::{AuthError, Caller, LiveError, Named},
+    live::{AuthError, LiveError, Named},
     read_epoch, read_moved, read_recent,
 };
 use crate::{
@@ -43,11 +43,11 @@ impl<S: Store, P> Login<S, P> {
     /// # Errors
     /// [`AuthError`] for a token or a session that no longer counts.
     pub async fn show(&self, token: &str, stages: &Stages<'_>) -> Result<Listed, AuthError> {
-        let also = |sid, _| [self.layout.moved(sid)];
-        let Caller { access, session, also: [moved], .. } =
-            self.authenticate_reading(token, None, also, stages).await?;
+        let access = self.authenticate_offline(token, None, stages)?;
+        let mut caller = self.caller(&access, vec![self.layout.moved(access.sid)], stages).await?;
+        let [moved] = caller.also()?;
         let moved = read_moved(moved.as_deref()).map_err(LiveError::from)?;
-        Ok(Listed::of(access.sid, session, moved))
+        Ok(Listed::of(access.sid, caller.session, moved))
     }
 
     /// The live sessions of the user of an access token.
@@ -56,13 +56,14 @@ impl<S: Store, P> Login<S, P> {
     /// [`AuthError`] for a token or a session that no longer counts. A list that cannot be read shows
     /// the caller's session alone; a session that cannot be read is the store's fault.
     pub async fn devices(&self, token: &str, stages: &Stages<'_>) -> Result<Devices, AuthError> {
-        let also = |sid, subject| [self.layout.moved(sid), self.layout.recent(subject)];
-        let Caller { access, session, also: [moved, recent], .. } =
-            self.authenticate_reading(token, None, also, stages).await?;
+        let access = self.authenticate_offline(token, None, stages)?;
+        let also = vec![self.layout.moved(access.sid), self.layout.recent(access.subject)];
+        let mut caller = self.caller(&access, also, stages).await?;
+        let [moved, recent] = caller.also()?;
         let moved = read_moved(moved.as_deref()).map_err(LiveError::from)?;
         let mut others = read_recent(recent.as_deref());
         others.retain(|sid| *sid != access.sid);
-        let mut sessions = vec![Listed::of(access.sid, session, moved)];
+        let mut sessions = vec![Listed::of(access.sid, caller.session, moved)];
         for other in self.examine(access.subject, &others, stages).await.map_err(LiveError::from)? {
             match other {
                 Ok(listed) => insert(&mut sessions, listed),

@@ -41,12 +41,18 @@ pub enum AuthError {
     Session(#[from] LiveError),
 }
 
-/// Who is behind an access token, and what else was read at the same time.
-pub(super) struct Caller<'l, const N: usize> {
-    pub(super) access: Access<'l>,
+/// What the store says of the caller of an access token.
+pub(super) struct Caller {
     pub(super) session: Session,
     pub(super) epoch: Epoch,
-    pub(super) also: [Option<Vec<u8>>; N],
+    also: Vec<Option<Vec<u8>>>,
+}
+
+impl Caller {
+    /// What was read besides: as much as was asked for.
+    pub(super) fn also<const N: usize>(&mut self) -> Result<[Option<Vec<u8>>; N], LiveError> {
+        std::mem::take(&mut self.also).try_into().map_err(|_| StoreFault::Short.into())
+    }
 }
 
 /// What a token says of its session, for [`Login::live`].
@@ -91,33 +97,32 @@ impl<S: Store, P> Login<S, P> {
         only: Option<&str>,
         stages: &Stages<'_>,
     ) -> Result<(Access<'_>, Session), AuthError> {
-        let caller = self.authenticate_reading(token, only, |_, _| [], stages).await?;
-        let Caller { access, session, also: [], .. } = caller;
-        Ok((access, session))
+        let access = self.authenticate_offline(token, only, stages)?;
+        let caller = self.caller(&access, Vec::new(), stages).await?;
+        Ok((access, caller.session))
     }
 
-    /// The same, with what the store holds under the keys of `also`, read at the same time.
-    pub(super) async fn authenticate_reading<const N: usize>(
+    /// The live session of an access token, with what the store holds under the keys of `also`, read
+    /// at the same time. Their number is not in the type: each would be a copy of this in the component.
+    pub(super) async fn caller(
         &self,
-        token: &str,
-        only: Option<&str>,
-        also: impl FnOnce(SessionId, Subject) -> [String; N],
+        access: &Access<'_>,
+        also: Vec<String>,
         stages: &Stages<'_>,
-    ) -> Result<Caller<'_, N>, AuthError> {
-        let access = self.authenticate_offline(token, only, stages)?;
+    ) -> Result<Caller, LiveError> {
         let (sid, subject) = (access.sid, access.subject);
-        let keys = [self.layout.session(sid), self.layout.tombstone(sid), self.layout.epoch(subject)];
-        let keys: Vec<String> = keys.into_iter().chain(also(sid, subject)).collect();
+        let mut keys = vec![self.layout.session(sid), self.layout.tombstone(sid), self.layout.epoch(subject)];
+        keys.extend(also);
         let is_young = self.is_young(self.now(), Some(access.issued));
-        let mut records = self.get(&keys, stages).await.map_err(LiveError::from)?;
-        let also = records.split_off(3).try_into().map_err(|_| LiveError::from(StoreFault::Short))?;
-        let [session, tombstone, epoch] = records.try_into().map_err(|_| LiveError::from(StoreFault::Short))?;
-        let epoch = read_epoch(epoch.as_deref()).map_err(LiveError::from)?;
+        let mut records = self.get(&keys, stages).await?;
+        let also = records.split_off(3);
+        let [session, tombstone, epoch] = records.try_into().map_err(|_| StoreFault::Short)?;
+        let epoch = read_epoch(epoch.as_deref())?;
         let session = self.live(Named { sid, subject, is_young }, [session, tombstone], epoch, stages)?;
         if session.app != access.app.id {
-            return Err(LiveError::Ended("session.other_app").into());
+            return Err(LiveError::Ended("session.other_app"));
         }
-        Ok(Caller { access, session, epoch, also })
+        Ok(Caller { session, epoch, also })
     }
 
     /// The session of these records, `s` and `x`, if it counts under the user's epoch.

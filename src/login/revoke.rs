@@ -3,7 +3,7 @@
 
 use super::{
     Login, StoreFault,
-    live::{AuthError, Caller, LiveError, Named},
+    live::{AuthError, LiveError, Named},
     read_epoch, read_moved, read_recent,
 };
 use crate::{
@@ -137,12 +137,12 @@ impl<S: Store, P> Login<S, P> {
     /// session may still be live.
     pub async fn end_device(&self, token: &str, id: &str, stages: &Stages<'_>) -> Result<Option<LoggedOut>, AuthError> {
         let sid = SessionId::parse(id).unwrap_or(NOBODYS);
-        let also = |_, _| [self.layout.session(sid), self.layout.tombstone(sid)];
-        let caller = self.authenticate_reading(token, None, also, stages).await?;
-        let Caller { access, epoch, also: [session, tombstone], .. } = caller;
+        let access = self.authenticate_offline(token, None, stages)?;
+        let also = vec![self.layout.session(sid), self.layout.tombstone(sid)];
+        let mut caller = self.caller(&access, also, stages).await?;
         // By its own record alone is it theirs.
         let named = Named { sid, subject: access.subject, is_young: false };
-        let session = match self.live(named, [session, tombstone], epoch, stages) {
+        let session = match self.live(named, caller.also()?, caller.epoch, stages) {
             Ok(session) => session,
             Err(LiveError::Ended(_)) => return Ok(None),
             Err(unknown) => return Err(unknown.into()),

@@ -9,21 +9,14 @@ use crate::{
     message::{Head, Response},
     problem::Problem,
     service::{Exchange, Service},
-    session::{Device, Session},
+    session::{Device, Session, SessionId},
     token::access::Access,
 };
 
 #[derive(Serialize)]
 struct Answer<'a> {
-    session: Own<'a>,
-    user: User,
-}
-
-#[derive(Serialize)]
-struct Own<'a> {
-    #[serde(flatten)]
     session: Shown<'a>,
-    expires_at: String,
+    user: User,
 }
 
 /// A session as its user sees it.
@@ -36,6 +29,12 @@ pub(super) struct Shown<'a> {
     device: Option<&'a Device>,
     created_at: String,
     last_seen_at: String,
+    /// Of the caller's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<String>,
+    /// In a list: whether it is the caller's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -44,7 +43,12 @@ struct User {
 }
 
 impl<'a> Shown<'a> {
-    pub(super) fn of(listed: &'a Listed) -> Self {
+    /// One in a list, of which the caller's own is `current`.
+    pub(super) fn among(listed: &'a Listed, current: SessionId) -> Self {
+        Self { current: Some(listed.sid == current), ..Self::of(listed) }
+    }
+
+    fn of(listed: &'a Listed) -> Self {
         let session = &listed.session;
         Self {
             id: listed.sid.text(),
@@ -53,6 +57,8 @@ impl<'a> Shown<'a> {
             device: session.device.as_ref(),
             created_at: session.created.to_string(),
             last_seen_at: listed.last_seen.to_string(),
+            expires_at: None,
+            current: None,
         }
     }
 }
@@ -67,7 +73,7 @@ pub(super) async fn show<H: Host>(service: &Service<H>, exchange: &Exchange<'_>)
         note.subject = Some(session.subject);
     });
     let answer = Answer {
-        session: Own { session: Shown::of(&listed), expires_at: session.expires.to_string() },
+        session: Shown { expires_at: Some(session.expires.to_string()), ..Shown::of(&listed) },
         user: User { id: session.subject.text() },
     };
     Ok(json(200, &answer))

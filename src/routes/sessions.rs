@@ -14,14 +14,7 @@ use crate::{
 
 #[derive(Serialize)]
 struct List<'a> {
-    sessions: Vec<Item<'a>>,
-}
-
-#[derive(Serialize)]
-struct Item<'a> {
-    #[serde(flatten)]
-    session: Shown<'a>,
-    current: bool,
+    sessions: Vec<Shown<'a>>,
 }
 
 pub(super) async fn list<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Result<Response, Problem> {
@@ -31,8 +24,8 @@ pub(super) async fn list<H: Host>(service: &Service<H>, exchange: &Exchange<'_>)
         note.sid = Some(devices.current);
         note.subject = devices.sessions.first().map(|listed| listed.session.subject);
     });
-    let item = |listed| Item { session: Shown::of(listed), current: listed.sid == devices.current };
-    Ok(json(200, &List { sessions: devices.sessions.iter().map(item).collect() }))
+    let shown = devices.sessions.iter().map(|listed| Shown::among(listed, devices.current));
+    Ok(json(200, &List { sessions: shown.collect() }))
 }
 
 /// One answer for an id that is another user's, of no session, of one that is over, or none at all.
