@@ -1,6 +1,6 @@
 # The verbs. CI calls `make ci` and nothing else; a laptop does the same.
 .DEFAULT_GOAL := help
-.PHONY: help serve demo build component test fmt lint unit doc ci debian reproducible load proxies deny audit bench clean
+.PHONY: help serve demo build component test fmt lint unit doc ci debian reproducible load interop proxies deny audit bench clean
 
 # One profile and one set of packages for tests and serving, so that wasmtime is compiled once: cargo
 # joins the features of what it builds together.
@@ -43,7 +43,7 @@ unit:
 doc:
 	RUSTDOCFLAGS="-D warnings" cargo doc $(PROFILE) --workspace --no-deps --document-private-items
 
-ci: test debian reproducible load proxies deny ## what CI runs: test, the second toolchain, same bytes twice, a real load, nginx, licences
+ci: test debian reproducible load interop proxies deny ## what CI runs: test, the second toolchain, same bytes twice, a real load, other libraries, nginx, licences
 
 debian: ## build both components with Debian's rustc-web instead of rustup's target
 	cargo xtask component --toolchain debian --out target/debian
@@ -53,6 +53,9 @@ reproducible: ## two builds of one commit give the same bytes
 
 load: build ## ten thousand logins by hey, two hundred at a time, on a node with a durable store
 	tests/load.sh
+
+interop: build ## our tokens in PyJWT, joserfc and jose and theirs in ours, across a rotation
+	tests/interop/run.sh
 
 proxies: component ## the gateway of docs/proxies.md, run by Debian's nginx
 	@command -v nginx >/dev/null || { echo "proxies: needs nginx (Debian: apt-get install nginx-light)" >&2; exit 1; }

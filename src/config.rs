@@ -6,6 +6,7 @@
 
 mod apps;
 mod callers;
+mod signing;
 mod value;
 
 use std::{borrow::Cow, collections::BTreeMap, fmt, time::Duration};
@@ -24,7 +25,7 @@ pub use callers::{Client, ShadowMark, Tokens};
 pub use value::{BaseUrl, LONGEST as LONGEST_SESSION};
 
 /// The names of all settings, and with them of what `/readyz` may name.
-pub const SETTINGS: [&str; 27] = [
+pub const SETTINGS: [&str; 28] = [
     "access_ttl",
     "app_concurrency",
     "apps",
@@ -46,6 +47,7 @@ pub const SETTINGS: [&str; 27] = [
     "session_ttl",
     "sessions_valid_after",
     "shadow_mark",
+    "signing_keys",
     "store_lag",
     "subject_key",
     "wechat_appid",
@@ -159,7 +161,7 @@ pub struct Setup {
     pub realm: Realm,
     /// What was set.
     pub config: Config,
-    /// The keys of `master_key`.
+    /// The keys of `master_key` and `signing_keys`.
     pub ring: KeyRing,
     /// The keys of `subject_key`.
     pub subjects: SubjectKeys,
@@ -189,6 +191,12 @@ impl Setup {
             && master.iter().any(|key| key.expose() == subject.expose())
         {
             reader.problem("subject_key", "also in master_key");
+        }
+        let secrets: Vec<_> = master.iter().flatten().chain(&subject).collect();
+        let signing = signing::read(&mut reader, &secrets);
+        let ring = master.as_deref().and_then(|keys| KeyRing::new(keys, realm));
+        if ring.as_ref().is_some_and(|ring| signing.verifying.iter().any(|key| ring.by_kid(key.kid()).is_some())) {
+            reader.problem("signing_keys", "a kid that a key of master_key has");
         }
         let named = reader.or("issuer", "edgepass".to_owned(), value::label);
         let audience = reader.or("audience", named.clone(), value::label);
@@ -223,8 +231,10 @@ impl Setup {
             apps,
         };
         reader.name_unknown();
-        match (master.as_deref().and_then(|keys| KeyRing::new(keys, realm)), subject) {
+        match (ring, subject) {
             (Some(ring), Some(subject)) if reader.problems.is_empty() => {
+                // What verifies the tokens of users never signs those of a load test.
+                let ring = if realm == Realm::Live { ring.with_signing_keys(signing) } else { ring };
                 Ok(Self { realm, config, ring, subjects: SubjectKeys::new(&subject, realm) })
             }
             _ => Err(reader.problems),

@@ -32,7 +32,7 @@ use crate::{
     timing::{Stage, Stages},
     token::{
         access::{self, Access},
-        keys::{MasterKeys, Subject},
+        keys::{KeyRing, MasterKeys, Subject},
         refresh::Refresh,
     },
 };
@@ -109,6 +109,12 @@ impl<S: Store, P> Login<S, P> {
     #[must_use]
     pub const fn config(&self) -> &Config {
         &self.setup.config
+    }
+
+    /// The keys.
+    #[must_use]
+    pub const fn ring(&self) -> &KeyRing {
+        &self.setup.ring
     }
 
     /// An id as it may stand in a log.

@@ -5,6 +5,7 @@ mod bearer;
 mod body;
 mod cached;
 mod cors;
+mod discovery;
 mod form;
 mod grant;
 mod internal;
@@ -83,6 +84,8 @@ enum Handler {
     Health,
     Ready,
     Version,
+    Jwks,
+    Metadata,
     OperatorRevoke,
     Block,
     Unblock,
@@ -108,6 +111,8 @@ const ROUTES: &[Route] = &[
     Route::new("/healthz", Methods::Get, Handler::Health),
     Route::new("/readyz", Methods::Get, Handler::Ready),
     Route::new("/version", Methods::Get, Handler::Version),
+    Route::new("/.well-known/jwks.json", Methods::Get, Handler::Jwks),
+    Route::new("/.well-known/oauth-authorization-server", Methods::Get, Handler::Metadata),
     Route::new("/internal/revoke", Methods::Post, Handler::OperatorRevoke),
     Route::new("/internal/block", Methods::Post, Handler::Block),
     Route::new("/internal/unblock", Methods::Post, Handler::Unblock),
@@ -168,6 +173,8 @@ async fn handle<H: Host>(
         Handler::Health => Ok(operation::health()),
         Handler::Ready => Ok(operation::ready(service, exchange).await),
         Handler::Version => Ok(operation::version()),
+        Handler::Jwks => discovery::jwks(service, exchange),
+        Handler::Metadata => discovery::metadata(service, exchange),
         Handler::OperatorRevoke => internal::revoke(service, exchange).await,
         Handler::Block => internal::block(service, exchange).await,
         Handler::Unblock => internal::unblock(service, exchange).await,

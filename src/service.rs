@@ -137,9 +137,12 @@ impl<H: Host> Service<H> {
             Realm::Live => self.login.as_ref().ok(),
             Realm::Shadow => self.shadow.as_ref(),
         };
-        login.ok_or_else(|| {
-            Problem::new(Code::Config, "A setting is wrong or missing; /readyz names it.").because("config.settings")
-        })
+        login.ok_or_else(unconfigured)
+    }
+
+    /// The login service of users, whoever asks.
+    pub(crate) fn live(&self) -> Result<&Login<H::Store, impl PlatformClient + use<H>>, Problem> {
+        self.login.as_ref().map_err(|_| unconfigured())
     }
 
     /// Finds out whose traffic an exchange is, before anything is done for it.
@@ -240,6 +243,10 @@ impl<H: Host> Service<H> {
         let host = self.host.clone();
         self.host.later(async move { host.log(level, line) });
     }
+}
+
+fn unconfigured() -> Problem {
+    Problem::new(Code::Config, "A setting is wrong or missing; /readyz names it.").because("config.settings")
 }
 
 impl Exchange<'_> {

@@ -1,9 +1,12 @@
 //! Tokens and the keys behind them: [`access`] (signed, short-lived), [`refresh`] (opaque,
-//! self-authenticating), [`keys`] (what is derived from the configured secrets).
+//! self-authenticating), [`keys`] (what is derived from the configured secrets), [`signing`] (what
+//! signs access tokens, and what verifies them), [`jws`] (the form they have).
 
 pub mod access;
+pub mod jws;
 pub mod keys;
 pub mod refresh;
+pub mod signing;
 
 /// Defines a 128-bit id with its one text form: 22 characters of unpadded base64url.
 macro_rules! id128 {

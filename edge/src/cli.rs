@@ -38,6 +38,11 @@ pub enum Command {
     Block(User),
     /// Let a blocked user log in again
     Unblock(User),
+    /// Make a key or a token, and say how to set and replace it
+    ///
+    /// The value goes to standard output and the rest to standard error, so that
+    /// `$(edgepass keygen master)` is the value.
+    Keygen(Keygen),
     /// Walk a login step by step: every request and answer, on a node and a simulator of its own
     Demo(Demo),
 }
@@ -204,6 +209,94 @@ pub struct User {
     /// The user: `user.id` of a login
     #[arg(value_name = "USER")]
     pub user: String,
+}
+
+/// `edgepass keygen`.
+#[derive(Debug, Args)]
+pub struct Keygen {
+    /// What to make
+    #[command(subcommand)]
+    pub what: Making,
+
+    /// Only the value
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+}
+
+/// What `edgepass keygen` makes.
+#[derive(Debug, Subcommand)]
+pub enum Making {
+    /// A key for `master_key`
+    Master,
+    /// The key for `subject_key`
+    Subject,
+    /// A token for `operator_tokens`
+    Operator,
+    /// The token for `load_token`
+    Load,
+    /// A list of one entry for `clients`
+    Client(Client),
+    /// A set of one key for `signing_keys`
+    Signing(Signing),
+    /// Take a set of signing keys one step on: add a key, promote it, drop the key before it
+    ///
+    /// The file is rewritten, for its owner only; what was done and when to go on is said.
+    Rotate(Rotate),
+}
+
+/// `edgepass keygen client`.
+#[derive(Debug, Args)]
+pub struct Client {
+    /// Its name
+    pub id: String,
+
+    /// An app whose tokens it may ask about; repeatable
+    #[arg(long = "app", value_name = "ID", required = true)]
+    pub apps: Vec<String>,
+}
+
+/// `edgepass keygen signing`.
+#[derive(Debug, Args)]
+pub struct Signing {
+    /// What it signs with
+    #[arg(long, value_enum, default_value_t = KeyAlgorithm::EdDsa)]
+    pub alg: KeyAlgorithm,
+
+    /// What it is for; with `next` a service that has no signing keys begins to have them
+    #[arg(long, value_enum, default_value_t = KeyStatus::Current)]
+    pub status: KeyStatus,
+}
+
+/// `edgepass keygen rotate`.
+#[derive(Debug, Args)]
+pub struct Rotate {
+    /// The set, as `edgepass keygen signing` makes it
+    pub file: PathBuf,
+}
+
+/// What a key signs with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KeyAlgorithm {
+    /// Ed25519 by the name that most libraries know
+    #[value(name = "EdDSA")]
+    EdDsa,
+    /// Ed25519 by its newer name (RFC 9864)
+    #[value(name = "Ed25519")]
+    Ed25519,
+    /// HMAC: nothing is published, so nobody else can verify
+    #[value(name = "HS256")]
+    Hs256,
+}
+
+/// What a key is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KeyStatus {
+    /// Verifies, and signs later
+    Next,
+    /// Signs
+    Current,
+    /// Verifies what it signed before
+    Previous,
 }
 
 /// `edgepass demo`.

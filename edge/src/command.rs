@@ -1,6 +1,7 @@
 //! What each command of the command line does.
 
 pub mod demo;
+pub mod keygen;
 pub mod operate;
 pub mod serve;
 pub mod sim;

@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         Command::Revoke(revoke) => command::operate::revoke(&revoke),
         Command::Block(block) => command::operate::block(&block),
         Command::Unblock(unblock) => command::operate::unblock(&unblock),
+        Command::Keygen(keygen) => command::keygen::run(&keygen),
         Command::Demo(demo) => command::demo::run(demo),
     };
     match done {

@@ -62,6 +62,25 @@ pub fn random() -> Result<String, Error> {
     Ok(base64ct::Base64UrlUnpadded::encode_string(&bytes))
 }
 
+/// Puts a line of `text` in the place of `path`, whole or not at all, for its owner only.
+///
+/// # Errors
+/// [`Error::File`].
+pub fn replace(path: &Path, text: &str) -> Result<(), Error> {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}.tmp", std::process::id()));
+    let opened = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary);
+    let replaced = opened.and_then(|mut file| {
+        let written = writeln!(file, "{text}").and_then(|()| file.sync_all());
+        let renamed = written.and_then(|()| fs::rename(&temporary, path));
+        if renamed.is_err() {
+            fs::remove_file(&temporary)?;
+        }
+        renamed
+    });
+    replaced.map_err(|source| Error::File { path: path.into(), source })
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;

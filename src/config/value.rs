@@ -74,6 +74,12 @@ impl BaseUrl {
     }
 }
 
+/// Keys of RFC 7515 (A.1) and RFC 8037 (A.1): random, and known to everybody.
+const PUBLISHED: [&str; 2] = [
+    "AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow",
+    "nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A",
+];
+
 pub(super) const fn days(n: u64) -> Duration {
     Duration::from_secs(n * 86_400)
 }
@@ -167,6 +173,9 @@ pub(super) fn key(text: &str) -> Result<Secret<Vec<u8>>, Wrong> {
     let few_steps = different(key.iter().zip(key.iter().skip(1)).map(|(a, b)| b.wrapping_sub(*a))) < 4;
     if is_text || few_bytes || few_steps {
         return Err("a sample or a text, not random bytes");
+    }
+    if PUBLISHED.contains(&Base64UrlUnpadded::encode_string(key).as_str()) {
+        return Err("a key from a document");
     }
     Ok(bytes)
 }

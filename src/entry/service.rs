@@ -137,8 +137,8 @@ async fn incoming(request: types::Request) -> Result<Request, ErrorCode> {
 
 fn outgoing(answer: Response) -> types::Response {
     let mut fields: Vec<_> = answer.head.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    // RFC 9110, 8.6: not with 204.
-    if answer.status != 204 {
+    // RFC 9110, 8.6: not with 204, and with 304 it would be that of the answer left out.
+    if !matches!(answer.status, 204 | 304) {
         fields.push(("content-length".to_owned(), answer.body.len().to_string().into_bytes()));
     }
     let (fields, status) = match Fields::from_list(&fields) {

@@ -675,7 +675,8 @@ fn the_description_names_what_is_read_and_what_apps_refer_to() {
     let described = world.service.describe();
     assert!(described.problems.is_empty() && described.settings.contains(&"shop_secret".to_owned()));
     assert!(described.settings.contains(&"master_key".to_owned()));
-    for field in ["authorization", "content-type", "idempotency-key", "x-env", "x-edgepass-load-token"] {
+    for field in ["authorization", "content-type", "idempotency-key", "if-none-match", "x-env", "x-edgepass-load-token"]
+    {
         assert!(described.reads.iter().any(|name| name == field), "{field}");
     }
     assert!(described.reads.iter().all(|name| *name == name.to_ascii_lowercase()), "hosts compare in lower case");

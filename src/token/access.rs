@@ -1,5 +1,5 @@
-//! Access tokens: JWTs in the profile of RFC 9068 (`typ` is `at+jwt`), signed with HS256 under a
-//! key derived from the master key.
+//! Access tokens: JWTs in the profile of RFC 9068 (`typ` is `at+jwt`), signed with the current key of
+//! [`super::signing`], or under a key derived from the master key where there is none.
 //!
 //! Signing is `jwt-compact`'s. Verifying is stricter than any general library: a closed header
 //! (`alg`, `typ`, `kid` and nothing else, so `crit`, `jwk`, `jku`, `x5u`, `b64` and JWE end there),
@@ -8,7 +8,6 @@
 use std::borrow::Cow;
 
 use base64ct::{Base64UrlUnpadded, Encoding as _};
-use jwt_compact::{Algorithm, AlgorithmExt as _, AlgorithmSignature as _, Header, alg::Hs256Signature};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::{
@@ -17,16 +16,16 @@ use crate::{
     json,
     random::Random,
     session::SessionId,
-    token::keys::{KeyRing, MacKey, Subject},
+    token::{
+        jws::Jws,
+        keys::{KeyRing, Subject},
+        signing::Algorithm,
+    },
 };
-
-/// Longest token looked at, in bytes; ours have about 500.
-pub const MAX_TOKEN_BYTES: usize = 4096;
 
 /// How far another node's clock may be ahead, in seconds. Expiry has no such leeway.
 const LEEWAY_SECONDS: u64 = 60;
 
-const ALGORITHM: &str = "HS256";
 const TYPE: &str = "at+jwt";
 
 /// What a token says, once its signature and every claim are verified.
@@ -62,7 +61,7 @@ pub enum AccessError {
     /// The header is not exactly `alg`, `typ` and `kid`.
     #[error("token.header")]
     Header,
-    /// Another algorithm.
+    /// An algorithm nobody uses here, or another than that of the key.
     #[error("token.alg")]
     Algorithm,
     /// Another kind of token.
@@ -127,9 +126,6 @@ struct ClosedHeader<'a> {
 }
 
 /// Issues a token that says what `token` says.
-///
-/// # Panics
-/// Never: texts and numbers are JSON.
 #[must_use]
 pub fn issue(token: &Access<'_>, issuer: &str, ring: &KeyRing, random: &dyn Random) -> String {
     let jti: [u8; 16] = crate::random::bytes(random);
@@ -144,9 +140,7 @@ pub fn issue(token: &Access<'_>, issuer: &str, ring: &KeyRing, random: &dyn Rand
         jti: Base64UrlUnpadded::encode_string(&jti).into(),
         nbf: None,
     };
-    let keys = ring.active();
-    let header = Header::empty().with_token_type(TYPE).with_key_id(keys.kid.as_str());
-    Hs256.token(&header, &jwt_compact::Claims::new(claims), &keys.access).expect("text and numbers are JSON")
+    ring.signing().token(TYPE, claims)
 }
 
 /// Verifies `token` at `now`.
@@ -160,27 +154,21 @@ pub fn verify<'c>(
     now: UnixSeconds,
     expiry: Expiry,
 ) -> Result<Access<'c>, AccessError> {
-    if token.len() > MAX_TOKEN_BYTES {
-        return Err(AccessError::Form);
-    }
-    let (signed, signature) = token.rsplit_once('.').ok_or(AccessError::Form)?;
-    let (header, claims) = signed.split_once('.').ok_or(AccessError::Form)?;
-
-    let header = decode(header)?;
-    let header: ClosedHeader<'_> = json::object(&header).map_err(|_| AccessError::Header)?;
-    if header.alg != ALGORITHM {
-        return Err(AccessError::Algorithm);
-    }
+    let jws = Jws::read(token).ok_or(AccessError::Form)?;
+    let header: ClosedHeader<'_> = json::object(&jws.header).map_err(|_| AccessError::Header)?;
+    let algorithm = Algorithm::named(&header.alg).ok_or(AccessError::Algorithm)?;
     if header.typ != TYPE && header.typ != "application/at+jwt" {
         return Err(AccessError::Type);
     }
-    let keys = ring.by_kid(&header.kid).ok_or(AccessError::UnknownKey)?;
-    if !keys.access.verifies_message(signed.as_bytes(), &decode(signature)?) {
+    let key = ring.verifying(&header.kid).ok_or(AccessError::UnknownKey)?;
+    if key.algorithm() != algorithm {
+        return Err(AccessError::Algorithm);
+    }
+    if !key.verifies(jws.signed.as_bytes(), &jws.signature) {
         return Err(AccessError::Signature);
     }
 
-    let claims = decode(claims)?;
-    let claims: Claims<'_> = json::object(&claims).map_err(|_| AccessError::Claims)?;
+    let claims: Claims<'_> = json::object(&jws.payload).map_err(|_| AccessError::Claims)?;
     if claims.iss != config.issuer {
         return Err(AccessError::Issuer);
     }
@@ -203,33 +191,8 @@ pub fn verify<'c>(
     Ok(Access { app, subject, sid, issued: UnixSeconds(claims.iat), expires: UnixSeconds(claims.exp) })
 }
 
-fn decode(part: &str) -> Result<Vec<u8>, AccessError> {
-    Base64UrlUnpadded::decode_vec(part).map_err(|_| AccessError::Form)
-}
-
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     u64::deserialize(deserializer).map(Some)
-}
-
-/// `jwt-compact`'s HS256 with a key scheduled once instead of at each token.
-struct Hs256;
-
-impl Algorithm for Hs256 {
-    type SigningKey = MacKey;
-    type VerifyingKey = MacKey;
-    type Signature = Hs256Signature;
-
-    fn name(&self) -> Cow<'static, str> {
-        ALGORITHM.into()
-    }
-
-    fn sign(&self, key: &MacKey, message: &[u8]) -> Hs256Signature {
-        Hs256Signature::try_from_slice(&key.sign(message)).expect("HMAC-SHA256 has 32 bytes")
-    }
-
-    fn verify_signature(&self, signature: &Hs256Signature, key: &MacKey, message: &[u8]) -> bool {
-        key.verifies_message(message, &signature.as_bytes())
-    }
 }
 
 /// The `jti` of a token that [`verify`] accepted.
@@ -239,8 +202,7 @@ pub fn token_id(verified: &str) -> Option<String> {
     struct Named {
         jti: String,
     }
-    let claims = Base64UrlUnpadded::decode_vec(verified.split('.').nth(1)?).ok()?;
-    Some(json::object::<Named>(&claims).ok()?.jti)
+    Some(json::object::<Named>(&Jws::read(verified)?.payload).ok()?.jti)
 }
 
 #[cfg(test)]
@@ -407,18 +369,5 @@ mod tests {
         assert_eq!(at(UnixSeconds(later.0 - 1), Expiry::Enforced), None);
         assert_eq!(at(later, Expiry::Enforced), Some(AccessError::Expired));
         assert_eq!(at(later, Expiry::Ignored), None);
-    }
-
-    #[test]
-    fn the_bare_mac_is_that_of_rfc_7515() {
-        // RFC 7515, appendix A.1.
-        let key = Base64UrlUnpadded::decode_vec(
-            "AyM1SysPpbyDfgZld3umj1qzKObwVMkoqQ-EstJQLr_T-1qS0gZH75aKtMN3Yj0iPS4hcgUuTwjAzZr1Z9CAow",
-        )
-        .expect("base64url");
-        let signed = "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp0cnVlfQ";
-        let key = MacKey::of_bytes(&key);
-        let mac = Base64UrlUnpadded::encode_string(&key.sign(signed.as_bytes()));
-        assert_eq!(mac, "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk");
     }
 }

@@ -19,7 +19,10 @@ use crate::{
     random::Random,
     secret::Secret,
     session::SessionId,
-    token::id128,
+    token::{
+        id128,
+        signing::{Jwk, Private, SigningKey, SigningKeys, VerifyingKey},
+    },
 };
 
 /// Shortest secret taken, in bytes: as long as the keys derived from it.
@@ -47,6 +50,9 @@ pub struct MacKey(Hmac<Sha256>);
 pub struct KeyRing {
     active: MasterKeys,
     older: Vec<MasterKeys>,
+    signing: SigningKey,
+    /// Those of the `signing_keys` setting, then one of each master key.
+    verifying: Vec<VerifyingKey>,
 }
 
 /// What one master key gives.
@@ -55,7 +61,7 @@ pub struct MasterKeys {
     pub id: KeyId,
     /// The name in the `kid` of access tokens: [`KeyId`] as eight hex digits.
     pub kid: String,
-    /// Signs access tokens (HS256).
+    /// Signs access tokens (HS256) where no signing key is set, and verifies them always.
     pub access: MacKey,
     /// Authenticates refresh tokens.
     pub refresh: MacKey,
@@ -92,7 +98,19 @@ impl KeyRing {
     #[must_use]
     pub fn new(secrets: &[Secret<Vec<u8>>], realm: Realm) -> Option<Self> {
         let mut keys = secrets.iter().map(|secret| MasterKeys::new(secret.expose(), realm));
-        Some(Self { active: keys.next()?, older: keys.collect() })
+        let (active, older): (_, Vec<_>) = (keys.next()?, keys.collect());
+        let signing = active.signing();
+        let verifying = std::iter::once(&active).chain(&older).map(|keys| keys.signing().verifying()).collect();
+        Some(Self { active, older, signing, verifying })
+    }
+
+    /// With keys of their own for access tokens. Those derived from the master keys go on verifying,
+    /// so that a service moves to signing keys, node by node, without refusing what it issued.
+    #[must_use]
+    pub fn with_signing_keys(mut self, keys: SigningKeys) -> Self {
+        self.signing = keys.current.unwrap_or(self.signing);
+        self.verifying.splice(0..0, keys.verifying);
+        self
     }
 
     /// The key for everything new.
@@ -112,10 +130,27 @@ impl KeyRing {
         self.iter().find(|keys| keys.id == id)
     }
 
-    /// The key whose `kid` is exactly this text.
+    /// The master key whose `kid` is exactly this text.
     #[must_use]
     pub fn by_kid(&self, kid: &str) -> Option<&MasterKeys> {
         self.iter().find(|keys| keys.kid == kid)
+    }
+
+    /// The key that signs access tokens.
+    #[must_use]
+    pub const fn signing(&self) -> &SigningKey {
+        &self.signing
+    }
+
+    /// The key whose `kid` is exactly this text, for access tokens.
+    #[must_use]
+    pub fn verifying(&self, kid: &str) -> Option<&VerifyingKey> {
+        self.verifying.iter().find(|key| key.kid() == kid)
+    }
+
+    /// What verifiers elsewhere may know: the public halves, and of MACs nothing.
+    pub fn public(&self) -> impl Iterator<Item = Jwk<'_>> {
+        self.verifying.iter().filter_map(VerifyingKey::jwk)
     }
 }
 
@@ -133,6 +168,10 @@ impl MasterKeys {
             sid: MacKey::derived(&root, b"master/sid"),
             idempotency: MacKey::derived(&root, b"master/idempotency"),
         }
+    }
+
+    fn signing(&self) -> SigningKey {
+        SigningKey::new(self.kid.clone(), Private::Hs256(self.access.clone()))
     }
 
     /// What this key makes of a code.
@@ -247,7 +286,12 @@ impl MacKey {
         Self::of_bytes(&*key)
     }
 
-    pub(crate) fn of_bytes(key: &[u8]) -> Self {
+    /// The key of these bytes, however many.
+    ///
+    /// # Panics
+    /// Never: HMAC takes a key of any length.
+    #[must_use]
+    pub fn of_bytes(key: &[u8]) -> Self {
         Self(<Hmac<Sha256> as hmac::Mac>::new_from_slice(key).expect("HMAC takes a key of any length"))
     }
 }

@@ -8,6 +8,8 @@ mod support;
 
 mod documents;
 mod hostile_input;
+mod keygen;
+mod keys;
 mod login;
 mod operation;
 mod platform;

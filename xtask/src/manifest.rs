@@ -134,7 +134,8 @@ fn a_variable_has_a_default_or_is_required() {
 fn secrets_are_marked() {
     for (name, variable) in manifest()["variables"].as_table().expect("a table") {
         let secret = variable.get("secret").and_then(Value::as_bool).unwrap_or(false);
-        let must = ["_key", "_secret", "apps"].iter().any(|end| name.ends_with(end));
+        let must =
+            ["_key", "_keys", "_secret", "_token", "_tokens", "apps", "clients"].iter().any(|end| name.ends_with(end));
         assert_eq!(secret, must, "{name}");
     }
 }

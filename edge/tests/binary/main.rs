@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::missing_panics_doc)]
 
 mod durability;
+mod keygen;
 mod operate;
 mod proxies;
 mod refusals;
