@@ -190,10 +190,9 @@ impl Listed {
     }
 }
 
-/// Keeps the newest first. There are a few dozen at most, and a sort of std's is 8 kB of component.
+/// Keeps the newest first; of those of one second, as they came, which is the list's order. There are a few dozen at most, and a sort of std's is 8 kB of component.
 fn insert(sessions: &mut Vec<Listed>, listed: Listed) {
-    let place = |listed: &Listed| (std::cmp::Reverse(listed.session.created), listed.sid);
-    let at = sessions.partition_point(|known| place(known) < place(&listed));
+    let at = sessions.partition_point(|known| known.session.created >= listed.session.created);
     sessions.insert(at, listed);
 }
 
