@@ -1,7 +1,6 @@
-//! The names of functions, as the backtrace of a trap shows them: demangled and short. As the
-//! linker leaves them they are a sixth of a component, one of them 2,900 characters long.
-
-use std::borrow::Cow;
+//! The names of our functions, as the backtrace of a trap shows them: demangled and short. As the
+//! linker leaves them, names are a sixth of a component, one of them 2,900 characters long; and
+//! what is ours tells where a trap was.
 
 use wasm_encoder::{NameMap, NameSection, RawSection};
 use wasmparser::{BinaryReader, KnownCustom, Name, Parser, Payload};
@@ -9,7 +8,7 @@ use wasmparser::{BinaryReader, KnownCustom, Name, Parser, Payload};
 /// As much of a name as is kept: its end, where the method is.
 const MAX_NAME_CHARS: usize = 32;
 
-/// The same module with short names for its functions, and none for anything else.
+/// The same module with short names for our functions, and none for anything else.
 ///
 /// # Errors
 /// When `module` is no core module.
@@ -38,7 +37,9 @@ fn functions(names: BinaryReader<'_>) -> anyhow::Result<NameSection> {
         if let Name::Function(functions) = subsection? {
             for naming in functions {
                 let naming = naming?;
-                short.append(naming.index, &shorter(naming.name));
+                if let Some(name) = ours(naming.name) {
+                    short.append(naming.index, &name);
+                }
             }
         }
     }
@@ -47,12 +48,15 @@ fn functions(names: BinaryReader<'_>) -> anyhow::Result<NameSection> {
     Ok(section)
 }
 
-fn shorter(mangled: &str) -> Cow<'static, str> {
+fn ours(mangled: &str) -> Option<String> {
     let name = format!("{:#}", rustc_demangle::demangle(mangled));
-    match name.char_indices().nth_back(MAX_NAME_CHARS - 1) {
-        Some((cut, _)) if cut > 0 => format!("..{}", &name[cut..]).into(),
-        _ => name.into(),
+    if !name.contains("edgepass::") {
+        return None;
     }
+    Some(match name.char_indices().nth_back(MAX_NAME_CHARS - 1) {
+        Some((cut, _)) if cut > 0 => format!("..{}", &name[cut..]),
+        _ => name,
+    })
 }
 
 #[cfg(test)]
@@ -60,13 +64,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_demangled_and_its_end_is_kept() {
-        assert_eq!(
-            shorter("_ZN11wit_bindgen2rt13async_support7subtask4poll11set_subtask17h2b8cc15baec870e7E"),
-            "..port::subtask::poll::set_subtask"
-        );
-        assert_eq!(shorter("_ZN4core3fmt5write17h0123456789abcdefE"), "core::fmt::write");
-        assert_eq!(shorter("memcpy"), "memcpy");
+    fn a_name_of_ours_is_demangled_and_its_end_is_kept() {
+        let mangled = "_ZN8edgepass5login18Login$LT$S$C$P$GT$6log_in28_$u7b$$u7b$closure$u7d$$u7d$17h2b8cc15baec870e7E";
+        assert_eq!(ours(mangled).as_deref(), Some("..n::Login<S,P>::log_in::{{closure}}"));
+        assert_eq!(ours("_ZN8edgepass4json4read17h0123456789abcdefE").as_deref(), Some("edgepass::json::read"));
+        assert_eq!(ours("_ZN4core3fmt5write17h0123456789abcdefE"), None);
+        assert_eq!(ours("memcpy"), None);
     }
 
     #[test]
@@ -86,12 +89,12 @@ mod tests {
         module.section(&types).section(&declared).section(&exports).section(&code);
         let unnamed = module.clone().finish();
         let mut names = NameMap::new();
-        names.append(0, "_ZN4core3fmt5write17h0123456789abcdefE");
+        names.append(0, "_ZN8edgepass4json4read17h0123456789abcdefE");
         let mut section = NameSection::new();
         section.functions(&names);
         module.section(&section);
         let shortened = shorten(&module.finish()).expect("a module");
         assert_eq!(shortened[..unnamed.len()], unnamed);
-        assert!(shortened.ends_with(b"core::fmt::write"));
+        assert!(shortened.ends_with(b"edgepass::json::read"));
     }
 }
