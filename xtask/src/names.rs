@@ -66,7 +66,7 @@ mod tests {
     #[test]
     fn a_name_of_ours_is_demangled_and_its_end_is_kept() {
         let mangled = "_ZN8edgepass5login18Login$LT$S$C$P$GT$6log_in28_$u7b$$u7b$closure$u7d$$u7d$17h2b8cc15baec870e7E";
-        assert_eq!(ours(mangled).as_deref(), Some("..n::Login<S,P>::log_in::{{closure}}"));
+        assert_eq!(ours(mangled).as_deref(), Some("..:Login<S,P>::log_in::{{closure}}"));
         assert_eq!(ours("_ZN8edgepass4json4read17h0123456789abcdefE").as_deref(), Some("edgepass::json::read"));
         assert_eq!(ours("_ZN4core3fmt5write17h0123456789abcdefE"), None);
         assert_eq!(ours("memcpy"), None);
