@@ -137,7 +137,8 @@ impl<T> wire_outbound::HostWithStore<T> for Host {
 const MAX_RANDOM_BYTES: u32 = 4096;
 /// Longest log line taken over, in bytes.
 const MAX_LOG_BYTES: usize = 8192;
-/// Most keys one scan gives.
+/// Most keys one scan gives: as many as a sweep of our component asks for at most, which takes fewer
+/// for the end.
 const MAX_SCAN: u32 = 1000;
 
 impl From<Change> for kv::Change {

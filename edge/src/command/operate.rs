@@ -85,8 +85,8 @@ struct Swept {
 impl Service {
     fn find(to: &cli::Service) -> anyhow::Result<Self> {
         let (url, token) = if let (Some(url), Some(file)) = (&to.admin, &to.token_file) {
-            if !url.starts_with("https://") {
-                development::require_loopback_url("--admin without https", url)?;
+            if !url.starts_with("https://") && development::require_loopback_url("--admin", url).is_err() {
+                bail!("--admin: the token would travel in clear; name an https URL, or a loopback address");
             }
             let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
             (url.trim_end_matches('/').to_owned(), Token::new(&text))

@@ -156,11 +156,10 @@ fn what_goes_wrong_is_said_with_what_to_do() {
     let output = edgepass(&["block", "u1", "--state-dir"]).arg(state.path()).output().unwrap();
     assert!(said(&output).contains("no node runs with the state folder"), "{}", said(&output));
 
-    // A token would travel in clear.
     let file = state.path().join("token");
     fs::write(&file, "file-token").unwrap();
     let output = edgepass(&["sweep", "--admin", "http://login.example", "--token-file"]).arg(&file).output().unwrap();
-    assert!(said(&output).contains("--admin without https"), "{}", said(&output));
+    assert!(said(&output).contains("the token would travel in clear"), "{}", said(&output));
 }
 
 /// Where the node with this state folder says that its admin listener is.

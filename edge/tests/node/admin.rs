@@ -5,7 +5,7 @@ use std::{net::SocketAddr, num::NonZeroUsize, time::Duration};
 use edgepass_edge::node::Node;
 
 use crate::{
-    client::{Client, ask, request, start},
+    client::{Client, ask, begun, start},
     guest::Accomplice,
 };
 
@@ -58,10 +58,7 @@ async fn operators_are_served_when_the_public_is_full() {
     });
     let mut slow = Vec::new();
     for _ in 0..2 {
-        let mut client = Client::connect(node.addr()).await;
-        client.send(request("POST", "/slow", "")).await;
-        store.waiting.acquire().await.expect("open").forget();
-        slow.push(client);
+        slow.push(begun(node.addr(), &store, "/slow", "").await);
     }
     for _ in 0..20 {
         assert_eq!(ask(admin(&node), "POST", "/internal/any", "").await.status, 200);
@@ -81,9 +78,7 @@ async fn a_full_public_core_does_not_use_the_admins() {
         (limits.max_instances, limits.in_flight, limits.max_in_flight) = (1, 1, 1);
         limits.queue_wait = Duration::from_millis(10);
     });
-    let mut slow = Client::connect(node.addr()).await;
-    slow.send(request("POST", "/slow", "")).await;
-    store.waiting.acquire().await.expect("open").forget();
+    let mut slow = begun(node.addr(), &store, "/slow", "").await;
     assert_eq!(ask(node.addr(), "GET", "/other", "").await.code(), "overloaded");
     store.go.add_permits(1);
     assert_eq!(slow.answer().await.expect("an answer").status, 200);
@@ -104,9 +99,7 @@ async fn a_drain_ends_both_listeners_and_operators_last() {
     let store = Accomplice::new();
     let node = start(store.clone(), |config| config.admin = Some(ANYWHERE));
     let (public, admin) = (node.addr(), admin(&node));
-    let mut busy = Client::connect(public).await;
-    busy.send(request("POST", "/slow", "")).await;
-    store.waiting.acquire().await.expect("open").forget();
+    let mut busy = begun(public, &store, "/slow", "").await;
     let mut idle = Client::connect(public).await;
     let draining = tokio::spawn(node.drain(Duration::from_secs(20)));
     assert!(idle.ends().await, "the public listener is closed");

@@ -136,6 +136,14 @@ pub(crate) async fn ask(addr: SocketAddr, method: &str, target: &str, body: &str
     client.answer().await.expect("an answer")
 }
 
+/// A request that waits inside the guest: `/slow` until the test says so, `/nap` for a while.
+pub(crate) async fn begun(addr: SocketAddr, store: &Accomplice, target: &str, body: &str) -> Client {
+    let mut client = Client::connect(addr).await;
+    client.send(request("POST", target, body)).await;
+    store.waiting.acquire().await.expect("open").forget();
+    client
+}
+
 pub(crate) fn request(method: &str, target: &str, body: &str) -> String {
     format!("{method} {target} HTTP/1.1\r\nhost: test\r\ncontent-length: {}\r\n\r\n{body}", body.len())
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    client::{Client, ask, request, start},
+    client::{Client, ask, begun, request, start},
     guest::Accomplice,
 };
 
@@ -161,9 +161,7 @@ async fn a_full_core_passes_requests_to_another() {
         limits.queue_wait = Duration::from_mins(1);
     });
     // Connections go to the cores in turn, so the first and the third share one.
-    let mut busy = Client::connect(node.addr()).await;
-    busy.send(request("POST", "/slow", "")).await;
-    store.waiting.acquire().await.expect("open").forget();
+    let mut busy = begun(node.addr(), &store, "/slow", "").await;
     let mut other = Client::connect(node.addr()).await;
     other.send(request("GET", "/other", "")).await;
     assert_eq!(other.answer().await.expect("an answer").status, 200);
@@ -184,9 +182,7 @@ async fn a_drain_finishes_what_is_under_way() {
     let mut idle = Client::connect(node.addr()).await;
     idle.send(request("GET", "/other", "")).await;
     assert_eq!(idle.answer().await.expect("an answer").status, 200);
-    let mut busy = Client::connect(node.addr()).await;
-    busy.send(request("POST", "/slow", "")).await;
-    store.waiting.acquire().await.expect("open").forget();
+    let mut busy = begun(node.addr(), &store, "/slow", "").await;
 
     let addr = node.addr();
     let draining = tokio::spawn(node.drain(Duration::from_secs(20)));
@@ -202,9 +198,7 @@ async fn a_drain_finishes_what_is_under_way() {
 async fn a_drain_has_an_end() {
     let store = Accomplice::new();
     let node = start(store.clone(), |_| {});
-    let mut busy = Client::connect(node.addr()).await;
-    busy.send(request("POST", "/slow", "")).await;
-    store.waiting.acquire().await.expect("open").forget();
+    let _busy = begun(node.addr(), &store, "/slow", "").await;
     assert_eq!(node.drain(Duration::from_millis(50)).await.cut, 1);
 }
 
@@ -212,9 +206,7 @@ async fn a_drain_has_an_end() {
 async fn a_drain_waits_for_a_request_that_sleeps() {
     let store = Accomplice::new();
     let node = start(store.clone(), |_| {});
-    let mut asleep = Client::connect(node.addr()).await;
-    asleep.send(request("POST", "/nap", "zzzzz")).await;
-    store.waiting.acquire().await.expect("open").forget();
+    let mut asleep = begun(node.addr(), &store, "/nap", "zzzzz").await;
     let drained = tokio::spawn(node.drain(Duration::from_secs(20)));
     assert_eq!(asleep.answer().await.expect("the answer under way").status, 200);
     assert_eq!(drained.await.expect("drained").cut, 0);
