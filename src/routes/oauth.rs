@@ -14,6 +14,7 @@ use crate::{
     message::Response,
     problem::{Code, OAuthError, Problem},
     service::{Exchange, Service},
+    session::Why,
     timing::Stage,
 };
 
@@ -79,7 +80,7 @@ pub(super) async fn revoke<H: Host>(service: &Service<H>, exchange: &Exchange<'_
             exchange.note(|note| {
                 note.sid = Some(ended.sid);
                 note.subject = Some(ended.subject);
-                note.reason = Some("revoke".into());
+                note.reason = Some(Why::Logout.name().into());
             });
             if ended.now {
                 service.event(Event::SessionRevoke, exchange);

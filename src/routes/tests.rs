@@ -525,7 +525,7 @@ fn verify_names_the_caller_or_nobody() {
 }
 
 #[test]
-fn bearer_failures_have_one_shape_and_no_credentials_have_none() {
+fn a22_f3_bearer_failures_have_one_shape_and_no_credentials_have_none() {
     let world = World::new();
     let granted = world.logged_in("alice-1");
     let good = format!("Bearer {}", granted["access_token"].as_str().unwrap_or_default());
@@ -693,7 +693,7 @@ fn one_code_logs_in_many_times_where_that_was_asked_for() {
 }
 
 #[test]
-fn routes_methods_and_bodies_that_are_none_are_told() {
+fn f8_routes_methods_and_bodies_that_are_none_are_told() {
     let world = World::new();
     for target in
         ["/", "", "*", "/api", "/api/login/", "/API/login", "//api/login", "/api/verify", "/api/verify-offline"]

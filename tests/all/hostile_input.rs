@@ -49,7 +49,7 @@ async fn a_body_that_is_not_a_login_is_refused(world: World) {
 }
 
 async fn a_code_that_cannot_be_one_is_refused(world: World) {
-    for code in ["", "a\u{0}b", "a\nb", "\u{7f}", &"c".repeat(10_000)] {
+    for code in ["", "a\u{0}b", "a\nb", "\u{7f}", "a b", "码", &"c".repeat(10_000)] {
         let answer = world.log_in(code).await;
         assert_eq!((answer.status, answer.problem().as_str()), (400, "bad_request"), "{code:.20?}");
         assert!(answer.json()["detail"].as_str().unwrap().contains("code"), "the field is named");

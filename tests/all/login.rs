@@ -113,7 +113,7 @@ async fn the_upstream_request_carries_exactly_four_parameters(world: World) {
 }
 
 async fn a_code_cannot_add_a_parameter(world: World) {
-    for code in ["x&appid=other", "x#y", "x?y=z", "x%26appid%3Dother", "a b+c", "码"] {
+    for code in ["x&appid=other", "x#y", "x?y=z", "x%26appid%3Dother", "a+b/c="] {
         let answer = world.log_in(code).await;
         assert_eq!((answer.status, answer.problem().as_str()), (401, "code_invalid"), "{code}");
         let seen = world.last_upstream_request();

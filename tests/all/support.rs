@@ -8,13 +8,17 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use bytes::Bytes;
+use edgepass::{
+    message::MAX_TARGET_BYTES,
+    testing::contract::{self, Contract},
+};
 use edgepass_bench::native::Native;
 use edgepass_edge::{
     kv::{self, Backend, Change, Failure, SharedBackend},
@@ -289,7 +293,9 @@ impl World {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        http::send(self.address(), request.body(body.to_vec()).expect("a valid request")).await
+        let answer = http::send(self.address(), request.body(body.to_vec()).expect("a valid request")).await;
+        as_documented(method, path, &answer);
+        answer
     }
 
     pub(crate) async fn get(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
@@ -413,6 +419,18 @@ impl World {
     pub(crate) fn logs(&self) -> String {
         String::from_utf8_lossy(&self.logs.0.lock().expect("no writer panics")).into_owned()
     }
+}
+
+/// Every answer is one that `/openapi.json` has.
+fn as_documented(method: &str, target: &str, answer: &Answer) {
+    static CONTRACT: LazyLock<Contract> = LazyLock::new(Contract::new);
+    let header = |name: &str| answer.header(name).map(str::to_owned);
+    let judged = CONTRACT.judge(
+        method,
+        target,
+        &contract::Answer { status: answer.status, header: &header, body: &answer.body },
+    );
+    assert!(judged.is_ok() || target.len() > MAX_TARGET_BYTES, "{method} {target}: {judged:?}");
 }
 
 /// Longer than any limit of the node.

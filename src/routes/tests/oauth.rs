@@ -155,7 +155,7 @@ fn f2_an_inactive_token_says_nothing_else() {
 }
 
 #[test]
-fn f2_a_caller_proves_who_it_is_before_anything_else_is_said() {
+fn f2_f9_a_caller_proves_who_it_is_before_anything_else_is_said() {
     let world = world();
     let token = world.logged_in_at("one", "alice-1")["access_token"].clone();
     let form = format!("token={}", token.as_str().expect("a token"));
