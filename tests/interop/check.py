@@ -72,7 +72,7 @@ class Node:
             arguments, cwd=ROOT, env={"PATH": os.environ["PATH"]}, stdout=subprocess.PIPE, stderr=self.log, text=True
         )
         self.url = self.after("listening on ")
-        self.platform = self.after("WeChat is simulated on ").split(":  ")[0].split(": ")[0]
+        self.platform = self.after("WeChat is simulated on ").split(": ")[0]
 
     def after(self, words):
         """What follows `words` on a line that the node prints."""
@@ -214,7 +214,7 @@ def eddsa(state, jose):
     check("joserfc verifies ours", by_joserfc(node.keys(), token)["sub"], subject)
     check("jose verifies ours", jose.verify("usual", token), first["kid"])
     check("it has fetched the keys once", jose.fetches, 1)
-    check("PyJWT computes our kid", joserfc_jwk.OKPKey.import_key(first).thumbprint(), first["kid"])
+    check("joserfc computes our kid", joserfc_jwk.OKPKey.import_key(first).thumbprint(), first["kid"])
     check("nothing private is published", [sorted(key) for key in node.keys()["keys"]], [["alg", "crv", "kid", "kty", "use", "x"]])
     theirs(node, jose, first, "EdDSA")
     confused = jwt.encode(jwt.decode(token, options={"verify_signature": False}), first["x"], "HS256", {"typ": "at+jwt", "kid": first["kid"]})
