@@ -18,7 +18,7 @@ mkfifo "$state/log"
 CLIENT_SECRET=$(head -c 32 /dev/urandom | basenc --base64url)
 export CLIENT_SECRET
 target/release/edgepass serve --listen 127.0.0.1:0 --sim 127.0.0.1:0 --reusable-codes --store memory --state-dir "$state" \
-    --variable "clients=[{\"id\":\"conformance\",\"secret\":\"$CLIENT_SECRET\",\"apps\":[\"wechat\"]}]" \
+    --variable issuer=https://login.example --variable "clients=[{\"id\":\"conformance\",\"secret\":\"$CLIENT_SECRET\",\"apps\":[\"wechat\"]}]" \
     >"$state/log" 2>"$state/err" &
 node=$!
 trap 'kill "$node" 2>/dev/null || true; wait "$node" 2>/dev/null || true; rm -rf "$state"' EXIT
