@@ -21,6 +21,7 @@ use crate::{
 
 /// A kind of store, and what holds on it.
 #[derive(Clone, Copy)]
+#[allow(clippy::struct_excessive_bools, reason = "a row of a table: each says whether one thing holds")]
 struct Regime {
     faults: Faults,
     settings: &'static [(&'static str, &'static str)],
@@ -612,7 +613,7 @@ impl Ledger {
                 self.sessions.iter_mut().filter(|session| session.user == user).for_each(Session::end_begins);
             }
             What::Unblock { user } => {
-                self.users[user].unblocks.push(Span { task, begun, begun_at, ended: None, done: false })
+                self.users[user].unblocks.push(Span { task, begun, begun_at, ended: None, done: false });
             }
             What::LogIn { .. } | What::Verify { .. } => {}
         }
