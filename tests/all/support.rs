@@ -132,6 +132,7 @@ impl WorldBuilder {
             ("master_key".to_owned(), "Zx2T1cBqk0bqVVnTg0mK9d3pJrI0hYp7cVqGmT5rF0Q".to_owned()),
             ("subject_key".to_owned(), "p8LkW3dYQm6nR0tVbX2zA5cE7gI9jK1oM4qS6uW8yB0".to_owned()),
             ("log_sample".to_owned(), "1".to_owned()),
+            ("operator_tokens".to_owned(), OPERATOR.to_owned()),
         ]);
         settings.extend(self.settings);
         let store = Arc::new(Switched::over(durable(folder.path())));
@@ -265,9 +266,16 @@ impl World {
 
     /// Another node over the same store and platform.
     pub(crate) fn second_node(&self) -> Self {
-        let node = self.setup.node(self.store.clone()).unwrap_or_else(|error| panic!("{}", chain(&*error)));
+        self.second_node_with(&[])
+    }
+
+    /// Another node over the same store and platform, with some settings changed.
+    pub(crate) fn second_node_with(&self, changes: &[(&str, &str)]) -> Self {
+        let mut setup = self.setup.clone();
+        setup.settings.extend(changes.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())));
+        let node = setup.node(self.store.clone()).unwrap_or_else(|error| panic!("{}", chain(&*error)));
         Self {
-            setup: self.setup.clone(),
+            setup,
             node,
             store: self.store.clone(),
             simulator: self.simulator.clone(),
@@ -319,14 +327,48 @@ impl World {
 
     /// Sends a login and hands back the connection, to be dropped before the answer.
     pub(crate) async fn log_in_and_leave(&self, code: &str) -> TcpStream {
-        let body = serde_json::json!({"code": code}).to_string();
+        self.post_and_leave("/api/login", &[], &serde_json::json!({"code": code})).await
+    }
+
+    /// Sends a request and hands back the connection, to be dropped before the answer.
+    pub(crate) async fn post_and_leave(&self, path: &str, headers: &[(&str, &str)], body: &Value) -> TcpStream {
+        let body = body.to_string();
+        let headers: String = headers.iter().flat_map(|(name, value)| [name, ": ", value, "\r\n"]).collect();
         let mut stream = TcpStream::connect(self.address()).await.expect("the node listens");
-        let request = format!("POST /api/login HTTP/1.1\r\nhost: node\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let length = body.len();
+        let request = format!("POST {path} HTTP/1.1\r\nhost: node\r\n{headers}content-length: {length}\r\n\r\n{body}");
         stream.write_all(request.as_bytes()).await.expect("the node reads");
         stream
     }
 
-    async fn bearer(&self, method: &str, path: &str, token: &str) -> Answer {
+    /// A login with an `Idempotency-Key`.
+    pub(crate) async fn log_in_with_key(&self, code: &str, key: &str) -> Answer {
+        let headers = [("content-type", "application/json"), ("idempotency-key", key)];
+        self.request("POST", "/api/login", &headers, serde_json::json!({"code": code}).to_string().as_bytes()).await
+    }
+
+    pub(crate) async fn refresh(&self, token: &Value) -> Answer {
+        self.post("/api/token/refresh", &serde_json::json!({"refresh_token": token})).await
+    }
+
+    /// The body of a refresh that succeeds.
+    pub(crate) async fn refreshed(&self, token: &Value) -> Value {
+        let answer = self.refresh(token).await;
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()
+    }
+
+    /// What an operator asks for, where operators are listened to.
+    pub(crate) async fn operate(&self, path: &str, body: &Value) -> Answer {
+        let request = ::http::Request::builder()
+            .method("POST")
+            .uri(path)
+            .header("content-type", "application/json")
+            .header("authorization", format!("Bearer {OPERATOR}"));
+        http::send(self.admin_address(), request.body(body.to_string().into_bytes()).expect("a valid request")).await
+    }
+
+    pub(crate) async fn bearer(&self, method: &str, path: &str, token: &str) -> Answer {
         self.request(method, path, &[("authorization", &format!("Bearer {token}"))], b"").await
     }
 
@@ -401,6 +443,21 @@ impl World {
         self.store.broken.store(broken, Ordering::SeqCst);
     }
 
+    /// From now on what is put under keys that hold `part` waits. Dropping the hold lets it go on.
+    pub(crate) fn hold_writes(&self, part: &str) -> Hold {
+        let (arrived, arrivals) = tokio::sync::watch::channel(0);
+        let (open, gate) = tokio::sync::watch::channel(false);
+        let held = Held { part: part.to_owned(), arrived, gate };
+        *self.store.held.lock().expect("nobody panics with it") = Some(held);
+        Hold { arrivals, open }
+    }
+
+    /// Until something is written, from now on.
+    pub(crate) fn next_write(&self) -> impl Future<Output = ()> {
+        let written = self.store.written.notified();
+        async { tokio::time::timeout(HANG, written).await.expect("something is written in time") }
+    }
+
     /// Until a key that holds `part` has been written.
     pub(crate) async fn written(&self, part: &str) {
         let found = async {
@@ -433,19 +490,65 @@ fn as_documented(method: &str, target: &str, answer: &Answer) {
     assert!(judged.is_ok() || target.len() > MAX_TARGET_BYTES, "{method} {target}: {judged:?}");
 }
 
+/// Opens `/internal/*` in every world.
+const OPERATOR: &str = "0123456789abcdef0123456789abcdef-operator";
+
 /// Longer than any limit of the node.
 const HANG: Duration = Duration::from_mins(1);
 
-/// A store that can be made to fail, and that tells when something was written.
+/// Writes that wait, until this is dropped.
+pub(crate) struct Hold {
+    arrivals: tokio::sync::watch::Receiver<u32>,
+    open: tokio::sync::watch::Sender<bool>,
+}
+
+impl Hold {
+    /// Until a write has come this far.
+    pub(crate) async fn arrived(&mut self) {
+        let first = self.arrivals.wait_for(|count| *count > 0);
+        tokio::time::timeout(HANG, first).await.expect("a write comes in time").expect("the store is there");
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let _ = self.open.send(true);
+    }
+}
+
+#[derive(Clone)]
+struct Held {
+    part: String,
+    arrived: tokio::sync::watch::Sender<u32>,
+    gate: tokio::sync::watch::Receiver<bool>,
+}
+
+/// A store that can be made to fail and to wait, and that tells when something was written.
 struct Switched {
     inner: SharedBackend,
     broken: AtomicBool,
+    held: std::sync::Mutex<Option<Held>>,
     written: tokio::sync::Notify,
 }
 
 impl Switched {
     fn over(inner: SharedBackend) -> Self {
-        Self { inner, broken: AtomicBool::new(false), written: tokio::sync::Notify::new() }
+        let (broken, held) = (AtomicBool::new(false), std::sync::Mutex::default());
+        Self { inner, broken, held, written: tokio::sync::Notify::new() }
+    }
+
+    async fn may_write(&self, changes: &[Change]) {
+        let held = self.held.lock().expect("nobody panics with it").clone();
+        let Some(Held { part, arrived, mut gate }) = held else { return };
+        let waits = |change: &Change| match change {
+            Change::Put(entry) | Change::PutIfGreater(entry) => entry.key.contains(&part),
+            Change::Delete(_) => false,
+        };
+        if changes.iter().any(waits) {
+            arrived.send_modify(|count| *count += 1);
+            // Open, or the test that held it is over.
+            let _ = gate.wait_for(|open| *open).await;
+        }
     }
 
     fn works(&self) -> Result<(), Failure> {
@@ -464,6 +567,7 @@ impl Backend for Switched {
     fn apply(&self, changes: Vec<Change>) -> BoxFuture<'_, Result<Vec<bool>, Failure>> {
         Box::pin(async move {
             self.works()?;
+            self.may_write(&changes).await;
             let there = self.inner.apply(changes).await;
             self.written.notify_waiters();
             there
