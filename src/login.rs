@@ -1,8 +1,8 @@
 //! What the service does, without JSON, HTTP or a host: a code becomes a session, a token is
 //! looked up or renewed, a session is ended.
 //!
-//! [`code`] is the way in, [`live`] the one rule of which sessions count, [`refresh`] the rotation,
-//! [`revoke`] every way out. Each reads the store once, all it needs at the same time.
+//! `code` is the way in, `live` the one rule of which sessions count, `refresh` the rotation,
+//! `revoke` every way out. Each reads the store once, all it needs at the same time.
 
 mod code;
 mod devices;
