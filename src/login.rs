@@ -138,7 +138,9 @@ impl<S: Store, P> Login<S, P> {
         now: UnixSeconds,
     ) -> Grant<'l> {
         let Session { subject, created, expires, .. } = *session;
-        let access = Access { app, subject, sid, issued: now, expires: now.after(app.access_ttl).min(expires) };
+        // A session that nobody refreshes is over after the idle time, and so are its tokens.
+        let ends = now.after(app.access_ttl.min(self.config().session_idle_ttl)).min(expires);
+        let access = Access { app, subject, sid, issued: now, expires: ends };
         let refresh = Refresh { key: keys.id, sid, subject, app: app.tag, counter };
         Grant {
             app,

@@ -171,7 +171,7 @@ async fn handle<H: Host>(
         Handler::Revoke => oauth::revoke(service, exchange).await,
         Handler::Document => Ok(openapi::document(exchange)),
         Handler::Health => Ok(operation::health()),
-        Handler::Ready => Ok(operation::ready(service, exchange).await),
+        Handler::Ready => Ok(operation::ready(service).await),
         Handler::Version => Ok(operation::version()),
         Handler::Jwks => discovery::jwks(service, exchange),
         Handler::Metadata => discovery::metadata(service, exchange),

@@ -59,7 +59,7 @@ pub struct Session {
     pub expires: UnixSeconds,
 }
 
-/// What a client calls its device. At most 128 and 256 bytes, without control characters.
+/// What a client calls its device. At most 128 and 256 characters, without control characters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
     /// Stable id, chosen by the client.

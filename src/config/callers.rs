@@ -75,7 +75,11 @@ impl Tokens {
 
 pub(super) fn operator_tokens(text: &str) -> Result<Tokens, Wrong> {
     let tokens = text.split(',').map(|text| token(text.trim())).collect::<Result<Vec<_>, _>>()?;
-    if tokens.len() <= MAX_OPERATOR_TOKENS { Ok(Tokens(tokens)) } else { Err("more than 3 tokens") }
+    if tokens.len() <= MAX_OPERATOR_TOKENS {
+        Ok(Tokens(tokens))
+    } else {
+        Err("more than two tokens, or three with the node's own")
+    }
 }
 
 pub(super) fn clients(reader: &mut Reader<'_>, apps: &BTreeMap<String, App>) -> Vec<Client> {

@@ -22,7 +22,7 @@ use crate::{
     outbound::{SendError, SendErrorKind},
     platforms::{Class, LoginCode, PlatformClient, PlatformError, PlatformSession},
     session::{Device, Session, SessionId, Why},
-    store::{Change, Store},
+    store::{Change, Store, envelope::Unreadable},
     timing::{Stage, Stages},
     token::keys::{CodeMac, MasterKeys, Subject, random_session},
 };
@@ -141,7 +141,8 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
     /// Turns a code into a session.
     ///
     /// # Errors
-    /// [`LoginError`]; then nothing was written but, at most, whose the user is.
+    /// [`LoginError`]; then nothing was written but, at most, whose the user is. After
+    /// [`LoginError::Unstored`] the session may be there or not.
     pub async fn log_in(&self, attempt: Attempt<'_>, stages: &Stages<'_>) -> Result<LoggedIn<'_>, LoginError> {
         let app = self.config().choose(attempt.app, attempt.platform).ok_or(LoginError::AppUnknown)?;
         // Once in the life of an instance.
@@ -237,7 +238,11 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
         let wish = derived.wish.ok_or(LoginError::CodeUsed)?;
         let sid = derived.mac.session();
         let key = self.layout.session(sid);
-        let subject = Session::open(&value, &key, &self.setup.ring).map_err(|_| LoginError::CodeUsed)?.subject;
+        let subject = match Session::open(&value, &key, &self.setup.ring) {
+            Ok(session) => session.subject,
+            Err(Unreadable::Damaged) => return Err(LoginError::CodeUsed),
+            Err(foreign) => return Err(StoreFault::from(foreign).into()),
+        };
         let keys = [&self.layout.epoch(subject), &self.layout.moved(sid)];
         let [epoch, moved] = self.get_some(keys, stages).await?;
         let (epoch, moved) = (read_epoch(epoch.as_deref())?, read_moved(moved.as_deref())?);

@@ -1,8 +1,8 @@
 //! Which sessions count, and who is behind a bearer token.
 //!
 //! A session is live while `s` exists, opens under its key and has not ended, no `x` exists, and
-//! its epoch is not below the user's `e`. Only a store that says so ends one: a store that fails,
-//! or holds what nobody can read, ends nothing and lets nobody in.
+//! its epoch is not below the user's `e`. A store that fails, or holds a record of a newer build, ends
+//! nothing and lets nobody in.
 
 use super::{Login, StoreFault, read_epoch};
 use crate::{

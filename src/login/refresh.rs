@@ -101,9 +101,6 @@ impl<S: Store, P> Login<S, P> {
         let app = self.config().app(&session.app).filter(|app| app.tag == token.app);
         let app = app.ok_or(LiveError::Ended("session.other_app"))?;
         let used = Self::last_used(&session, moved);
-        if self.is_idle(&session, moved) {
-            return Err(LiveError::Ended("session.idle"));
-        }
         let Moved { counter, at } = moved.unwrap_or(Moved { counter: 0, at: session.created });
         let grace = self.config().refresh_grace;
         let turn = match i64::from(counter) - i64::from(token.counter) {
@@ -112,6 +109,10 @@ impl<S: Store, P> Login<S, P> {
             1 if !grace.is_zero() && now.since(at) <= grace => Turn::Replayed,
             _ => Turn::Spent,
         };
+        // A token ahead of the counter shows that the session was used since the counter was kept.
+        if turn != Turn::Ahead && self.is_idle(&session, moved) {
+            return Err(LiveError::Ended("session.idle"));
+        }
         Ok(Standing { app, session, turn, used })
     }
 

@@ -113,7 +113,11 @@ impl<S: Store, P> Login<S, P> {
         let (epoch, moved) = (read_epoch(epoch.as_deref())?, read_moved(moved.as_deref())?);
         let is_young = self.is_young(asked, issued.or_else(|| moved.map(|moved| moved.at)));
         let is_over = match self.live(Named { sid, subject, is_young }, [session, tombstone], epoch, stages) {
-            Ok(session) => self.is_idle(&session, moved),
+            // A token of theirs that was made since shows that the session was used, whatever the store kept.
+            Ok(session) => {
+                let used = issued.unwrap_or_default().max(Self::last_used(&session, moved));
+                self.now().since(used) >= self.config().session_idle_ttl
+            }
             Err(LiveError::Ended(_)) => true,
             Err(LiveError::Lagging) => return Err(LogoutError::Lagging),
             Err(LiveError::Store(fault)) => return Err(fault.into()),
@@ -184,10 +188,14 @@ impl<S: Store, P> Login<S, P> {
         let now = self.now();
         let ends = tombstone.is_none() && (session.is_some() || now < latest_end);
         let changes = if ends {
-            // The end of a session nobody can read is as late as any: lifetimes may have been longer
-            // when it began, and a tombstone must not go first.
-            let session = session.as_deref().and_then(|value| Session::open(value, &key, &self.setup.ring).ok());
-            self.revocation(sid, why, session.map_or(now.after(LONGEST_SESSION), |session| session.expires))
+            let end = match session.as_deref().map(|value| Session::open(value, &key, &self.setup.ring)) {
+                Some(Ok(session)) => session.expires,
+                // The end of a session nobody can read is as late as any: lifetimes may have been longer
+                // when it began, and a tombstone must not go first.
+                Some(Err(_)) => now.after(LONGEST_SESSION),
+                None => latest_end,
+            };
+            self.revocation(sid, why, end)
         } else if session.is_some() {
             vec![Change::Delete { key }]
         } else {

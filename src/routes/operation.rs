@@ -3,13 +3,7 @@
 use serde::Serialize;
 
 use super::json;
-use crate::{
-    config::SETTINGS,
-    host::Host,
-    login::SubjectKeyError,
-    message::Response,
-    service::{Exchange, Service},
-};
+use crate::{config::SETTINGS, host::Host, login::SubjectKeyError, message::Response, service::Service};
 
 /// Version of this package.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -57,11 +51,11 @@ pub(super) fn health() -> Response {
     json(200, &Health { status: "ok" })
 }
 
-pub(super) async fn ready<H: Host>(service: &Service<H>, exchange: &Exchange<'_>) -> Response {
+pub(super) async fn ready<H: Host>(service: &Service<H>) -> Response {
     let names: Vec<&str> = service.problems().iter().map(|problem| &*problem.setting).collect();
     let mut settings: Vec<&str> = SETTINGS.into_iter().filter(|name| names.contains(name)).collect();
     let unknown_settings = names.iter().filter(|name| !settings.contains(name)).count();
-    let store = match service.login(exchange) {
+    let store = match service.live() {
         Err(_) => "unchecked",
         Ok(login) => {
             let now = service.host().clock().now();

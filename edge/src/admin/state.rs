@@ -10,6 +10,7 @@ use std::{
     fs::{self, File, TryLockError},
     io::{self, Read as _, Write as _},
     net::SocketAddr,
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -94,8 +95,10 @@ impl Announced {
     pub fn claim(state_dir: &Path) -> Result<Self, Error> {
         let path = state_dir.join(ADDRESS);
         let fault = |source| Error::File { path: path.clone(), source };
-        fs::create_dir_all(state_dir).map_err(fault)?;
-        let file = File::options().write(true).create(true).truncate(false).open(&path).map_err(fault)?;
+        private(state_dir).map_err(fault)?;
+        // Nobody else may lock it: what is locked is where commands send the token.
+        let file = File::options().write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(fault)?;
+        file.set_permissions(fs::Permissions::from_mode(0o600)).map_err(fault)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(Error::Taken(state_dir.into())),
@@ -113,6 +116,12 @@ impl Announced {
     pub fn write(&mut self, address: SocketAddr) -> io::Result<()> {
         writeln!(self.0, "{address}")
     }
+}
+
+/// Makes a folder that is its owner's alone, also where it is there already.
+fn private(folder: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))
 }
 
 impl Drop for Announced {

@@ -166,7 +166,7 @@ const MASTER: (&str, &str) = (
     "To replace it without logging anyone out, in three steps, each on every node before the next:\n\
      1. append the new one:   old,new\n\
      2. put it first:         new,old\n\
-     3. drop the old one when no session is older than the second step: after session_ttl, 90 days by default.",
+     3. drop the old one when no session is older than the second step: after the longest session_ttl of any app, 90 days by default.",
 );
 
 const SUBJECT: (&str, &str) =
@@ -191,5 +191,5 @@ const SIGNING: &str = "signing_keys: keep it in a file that only its owner reads
 const ADDED: &str = "Start every node with the set, wait 5 minutes, which is how long verifiers keep the published \
      keys, and rotate again: then it signs.";
 
-const PROMOTED: &str = "Start every node with the set, wait until the last token of the key before has expired: access_ttl (10 minutes by \
-     default) and a minute; and rotate again: then that key is dropped.";
+const PROMOTED: &str = "Start every node with the set, wait until the last token of the key before has expired: the longest access_ttl of any app \
+     (10 minutes by default) and a minute; and rotate again: then that key is dropped.";

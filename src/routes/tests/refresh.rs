@@ -269,6 +269,29 @@ fn a_lost_counter_never_refuses_the_owner() {
 }
 
 #[test]
+fn a_lost_counter_does_not_make_a_session_idle() {
+    let world = World::new();
+    let first = world.logged_in("alice-1")["refresh_token"].clone();
+    world.pass(IDLE - 1);
+    let renewed = world.refreshed(&first);
+    world.lose("g");
+    world.pass(10);
+    assert_eq!(world.refresh(&renewed["refresh_token"]).status, 200, "it was used ten seconds ago, as it shows itself");
+    world.lose("g");
+    assert_eq!(world.with_token("POST", "/api/logout-all", &renewed["access_token"]).status, 204);
+    assert!(refresh_invalid(&world.refresh(&renewed["refresh_token"])), "and so it ends what it asked to end");
+}
+
+#[test]
+fn an_access_token_ends_when_its_session_is_idle() {
+    let world = World::with(&[("access_ttl", "2h"), ("session_idle_ttl", "1h")]);
+    let login = world.logged_in("alice-1");
+    assert_eq!((&login["expires_in"], &login["refresh_expires_in"]), (&json!(3600), &json!(3600)));
+    world.pass(3600);
+    assert_eq!(world.with_token("GET", "/api/verify-offline/x", &login["access_token"]).status, 401);
+}
+
+#[test]
 fn a_counter_that_arrives_late_takes_nothing_back() {
     let world = World::new();
     let first = world.logged_in("alice-1")["refresh_token"].clone();
