@@ -26,7 +26,7 @@ async fn a_rolling_change_of_the_master_key_logs_nobody_out(world: World) {
         assert_eq!(renewed["user"]["id"], user);
         held = renewed["refresh_token"].clone();
         // What any node of the same stage or the next issues, the others take.
-        let next = if std::ptr::eq(node, &world) { &appended } else { node };
+        let next = if std::ptr::eq(node, &raw const world) { &appended } else { node };
         assert_eq!(next.session(text(&renewed["access_token"])).await.status, 200);
     }
 
