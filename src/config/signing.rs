@@ -241,7 +241,7 @@ mod tests {
     fn the_current_key_signs_and_every_key_verifies() {
         let next = json!({"kid": "b", "status": "next", "d": null, "x": OTHER_X, "alg": "Ed25519"});
         let setup = read(&[with(current(), &next), current(), mac()]).expect("good");
-        assert_eq!((setup.ring.signing().kid(), setup.ring.signing().algorithm().name()), ("a", "EdDSA"));
+        assert_eq!((setup.ring.signing().kid(), setup.ring.signing().verifying().algorithm().name()), ("a", "EdDSA"));
         for (kid, algorithm) in [("a", "EdDSA"), ("b", "Ed25519"), ("m", "HS256"), (&setup.ring.active().kid, "HS256")]
         {
             assert_eq!(setup.ring.verifying(kid).map(|key| key.algorithm().name()), Some(algorithm), "{kid}");

@@ -61,9 +61,12 @@ pub enum LoginError {
     /// No app is meant, or several are.
     #[error("app_unknown")]
     AppUnknown,
-    /// The code was used before, or is being used now.
+    /// The code was used before, by a wish that is not this one or may not be repeated.
     #[error("code_used")]
     CodeUsed,
+    /// The code is being used now.
+    #[error("code_under_way")]
+    UnderWay,
     /// The idempotency key came with another body before.
     #[error("idempotency_mismatch")]
     OtherWish,
@@ -117,11 +120,11 @@ impl LoginError {
         }
     }
 
-    /// Whether somebody else has used the code, or is using it.
-    fn is_used(&self) -> bool {
+    /// Whether somebody else has used the code, or is using it, whose session may be there soon.
+    fn may_be_repeated(&self) -> bool {
         matches!(
             self,
-            Self::CodeUsed
+            Self::UnderWay
                 | Self::Platform(
                     PlatformError::Refused { class: Class::CodeUsed, .. }
                         | PlatformError::Unanswered(SendError { kind: SendErrorKind::Duplicate, .. })
@@ -162,7 +165,7 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
         let derived: Vec<Derived<'_>> = stages.run(Stage::Sign, || self.setup.ring.iter().map(derive).collect());
         let outcome = self.log_in_once(app, &derived, &attempt, stages).await;
         match outcome {
-            Err(error) if error.is_used() && attempt.idempotency.is_some() => {
+            Err(error) if error.may_be_repeated() && attempt.idempotency.is_some() => {
                 self.await_session(app, &derived, stages).await?.ok_or(error)
             }
             outcome => outcome,
@@ -179,7 +182,7 @@ impl<S: Store, P: PlatformClient> Login<S, P> {
         let active = derived.first().ok_or(LoginError::CodeUsed)?;
         // Noted before the store is asked: else a second request could read "not spent", wait, and
         // call the platform after the first has ended.
-        let _under_way = self.flights.code(active.mac.exchange()).ok_or(LoginError::CodeUsed)?;
+        let _under_way = self.flights.code(active.mac.exchange()).ok_or(LoginError::UnderWay)?;
         if let Some(repeated) = self.session_of(app, derived, stages).await? {
             return Ok(repeated);
         }

@@ -121,7 +121,7 @@ impl<S: Store, P> Login<S, P> {
             let named = Named { sid, subject, is_young: false };
             let session = self.live(named, [session, tombstone], epoch, stages)?;
             let moved = read_moved(moved.as_deref())?;
-            if self.is_idle(&session, moved) {
+            if self.is_idle(Self::last_used(&session, moved)) {
                 return Err(LiveError::Ended("session.idle"));
             }
             Ok(Listed::of(sid, session, moved))

@@ -163,9 +163,9 @@ impl<S: Store, P> Login<S, P> {
         !lag.is_zero() && since.is_none_or(|since| asked.since(since) < lag)
     }
 
-    /// Whether a session has gone without a refresh for too long.
-    pub(super) fn is_idle(&self, session: &Session, moved: Option<Moved>) -> bool {
-        self.now().since(Self::last_used(session, moved)) >= self.config().session_idle_ttl
+    /// Whether a session that was last used then has gone without it for too long.
+    pub(super) fn is_idle(&self, used: UnixSeconds) -> bool {
+        self.now().since(used) >= self.config().session_idle_ttl
     }
 
     /// When a session was last refreshed, or began.

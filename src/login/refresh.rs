@@ -110,7 +110,7 @@ impl<S: Store, P> Login<S, P> {
             _ => Turn::Spent,
         };
         // A token ahead of the counter shows that the session was used since the counter was kept.
-        if turn != Turn::Ahead && self.is_idle(&session, moved) {
+        if turn != Turn::Ahead && self.is_idle(used) {
             return Err(LiveError::Ended("session.idle"));
         }
         Ok(Standing { app, session, turn, used })

@@ -114,10 +114,7 @@ impl<S: Store, P> Login<S, P> {
         let is_young = self.is_young(asked, issued.or_else(|| moved.map(|moved| moved.at)));
         let is_over = match self.live(Named { sid, subject, is_young }, [session, tombstone], epoch, stages) {
             // A token of theirs that was made since shows that the session was used, whatever the store kept.
-            Ok(session) => {
-                let used = issued.unwrap_or_default().max(Self::last_used(&session, moved));
-                self.now().since(used) >= self.config().session_idle_ttl
-            }
+            Ok(session) => self.is_idle(issued.unwrap_or_default().max(Self::last_used(&session, moved))),
             Err(LiveError::Ended(_)) => true,
             Err(LiveError::Lagging) => return Err(LogoutError::Lagging),
             Err(LiveError::Store(fault)) => return Err(fault.into()),

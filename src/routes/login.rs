@@ -92,7 +92,7 @@ impl From<LoginError> for Problem {
     fn from(error: LoginError) -> Self {
         match error {
             LoginError::AppUnknown => Self::new(Code::AppUnknown, "Name one of the configured apps."),
-            LoginError::CodeUsed => code_used("code.spent"),
+            LoginError::CodeUsed | LoginError::UnderWay => code_used("code.spent"),
             LoginError::OtherWish => Self::new(
                 Code::IdempotencyMismatch,
                 "Another app, platform or device than with this key before; use a key for one wish only.",

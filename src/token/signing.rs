@@ -110,16 +110,6 @@ impl SigningKey {
         &self.kid
     }
 
-    /// Its one algorithm.
-    #[must_use]
-    pub const fn algorithm(&self) -> Algorithm {
-        match self.key {
-            Private::Hs256(_) => Algorithm::Hs256,
-            Private::EdDsa(_) => Algorithm::EdDsa,
-            Private::Ed25519(_) => Algorithm::Ed25519,
-        }
-    }
-
     /// A token of `claims` in the compact form, with `typ` and our `kid` in its header. Equal claims
     /// have equal tokens: no algorithm here needs randomness.
     ///

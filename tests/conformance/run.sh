@@ -13,22 +13,11 @@ if ! cmp -s "$pins" "$venv/installed"; then
     cp "$pins" "$venv/installed"
 fi
 
-state=$(mktemp -d)
-mkfifo "$state/log"
+. tests/node.sh
 CLIENT_SECRET=$(head -c 32 /dev/urandom | basenc --base64url)
 export CLIENT_SECRET
-target/release/edgepass serve --listen 127.0.0.1:0 --sim 127.0.0.1:0 --reusable-codes --store memory --state-dir "$state" \
-    --variable issuer=https://login.example --variable "clients=[{\"id\":\"conformance\",\"secret\":\"$CLIENT_SECRET\",\"apps\":[\"wechat\"]}]" \
-    >"$state/log" 2>"$state/err" &
-node=$!
-trap 'kill "$node" 2>/dev/null || true; wait "$node" 2>/dev/null || true; rm -rf "$state"' EXIT
-
-# The address is the first line, written once the node accepts; a node that does not start ends the
-# pipe. The rest is taken out of the way, or the node would wait for a reader.
-exec 3<"$state/log"
-read -r line <&3 || { cat "$state/err" >&2; exit 1; }
-cat <&3 >/dev/null &
-public=${line#listening on }
+start_node --store memory --variable issuer=https://login.example \
+    --variable "clients=[{\"id\":\"conformance\",\"secret\":\"$CLIENT_SECRET\",\"apps\":[\"wechat\"]}]"
 admin=http://$(cat "$state/admin.addr")
 OPERATOR_TOKEN=$(cat "$state/admin.token")
 export OPERATOR_TOKEN
