@@ -25,7 +25,7 @@ use tokio::{
 
 use crate::{
     fields::{self, is_hop_by_hop},
-    handler::{CoreHandler, Request, Response},
+    handler::{Admission, CoreHandler, Head, Request, Response},
     pace::{Pace, Paced},
     problem::Problem,
 };
@@ -140,58 +140,49 @@ impl<C: CoreHandler> Front<C> {
                     .await
                     .unwrap_or_else(|_| Problem::Deadline.answer(&trace_id))
             }
-            Err(problem) => problem.answer(&trace_id),
+            Err(answer) => *answer,
         };
         self.finish(&mut answer, &trace_id);
         answer
     }
 
+    /// The request, or its answer when it is none to hand on.
     async fn read(
         &self,
         message: http::Request<Incoming>,
         client: SocketAddr,
         id: u64,
         trace_id: &str,
-    ) -> Result<Request, Problem> {
+    ) -> Result<Request, Box<Response>> {
+        let refused = |problem: Problem| Box::new(problem.answer(trace_id));
         let (parts, body) = message.into_parts();
-        let target = target(&parts.uri)?;
-        let mut headers = parts.headers;
-        let mut hosts = headers.get_all(header::HOST).iter();
-        match (hosts.next(), hosts.next()) {
-            (Some(host), None) if http::uri::Authority::try_from(host.as_bytes()).is_ok() => {}
-            _ => return Err(Problem::BadRequest("a request has one Host field, and it is an authority")),
-        }
-        // What hyper reads as chunked may say more than that; whoever reads it otherwise disagrees
-        // about where the request ends.
-        let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
-        match (codings.next(), codings.next()) {
-            (None, _) => {}
-            (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => {}
-            _ => return Err(Problem::BadRequest("a body is sent whole or chunked")),
-        }
-        let body = self.read_body(body).await?;
+        let (method, mut headers) = (parts.method, parts.headers);
+        let target = target(&parts.uri).map_err(refused)?;
+        check(&headers).map_err(refused)?;
+        let head = Head { method: &method, target: &target, headers: &headers, client, trace_id };
+        let admission = match self.handler.admit(&head) {
+            Ok(admission) => admission,
+            Err(answer) => {
+                drop(self.read_body(body, Admission { max_body_bytes: Some(0), ..Admission::default() }).await);
+                return Err(answer);
+            }
+        };
+        let body = self.read_body(body, admission).await.map_err(refused)?;
         strip(&mut headers);
         // `trace_id` makes only such bytes.
         if let Ok(value) = HeaderValue::from_str(trace_id) {
             headers.insert(X_TRACE_ID, value);
         }
-        Ok(Request {
-            id,
-            method: parts.method,
-            target,
-            headers,
-            body,
-            client,
-            trace_id: trace_id.into(),
-            deadline: Instant::now() + self.limits.request_time,
-        })
+        let deadline = Instant::now() + admission.request_time.unwrap_or(self.limits.request_time);
+        Ok(Request { id, method, target, headers, body, client, trace_id: trace_id.into(), deadline })
     }
 
-    async fn read_body(&self, body: Incoming) -> Result<Bytes, Problem> {
+    async fn read_body(&self, body: Incoming, admission: Admission) -> Result<Bytes, Problem> {
         if body.is_end_stream() {
             return Ok(Bytes::new());
         }
-        timeout(self.limits.body_time, collect(body, self.limits.max_body_bytes))
+        let max = admission.max_body_bytes.unwrap_or(self.limits.max_body_bytes);
+        timeout(admission.body_time.unwrap_or(self.limits.body_time), collect(body, max))
             .await
             .unwrap_or(Err(Problem::BodyTimeout))
     }
@@ -242,6 +233,22 @@ async fn collect(mut body: Incoming, max: usize) -> Result<Bytes, Problem> {
 
 /// Most bytes of a body that is too long that are read only to be thrown away.
 const MAX_DISCARDED_BYTES: usize = 8 << 20;
+
+fn check(headers: &HeaderMap) -> Result<(), Problem> {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (Some(host), None) if http::uri::Authority::try_from(host.as_bytes()).is_ok() => {}
+        _ => return Err(Problem::BadRequest("a request has one Host field, and it is an authority")),
+    }
+    // What hyper reads as chunked may say more than that; whoever reads it otherwise disagrees
+    // about where the request ends.
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => Ok(()),
+        (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
+        _ => Err(Problem::BadRequest("a body is sent whole or chunked")),
+    }
+}
 
 fn target(uri: &http::Uri) -> Result<PathAndQuery, Problem> {
     match uri.path_and_query() {

@@ -1,9 +1,10 @@
 //! The one interface between the HTTP front and whatever answers: the pool of `node` components,
 //! `wasi:http` components, or the native core mounted by the harness.
 
-use std::fmt;
+use std::{fmt, net::SocketAddr, time::Duration};
 
 use bytes::Bytes;
+use http::{HeaderMap, Method, uri::PathAndQuery};
 
 /// A flat request as the front hands it on: read whole, within the limits, checked.
 #[derive(Clone)]
@@ -30,6 +31,32 @@ pub struct Request {
 /// A flat answer. The front adds `content-length`.
 pub type Response = http::Response<Bytes>;
 
+/// What is known of a request before its body is read.
+#[derive(Clone, Copy)]
+pub struct Head<'a> {
+    /// As in [`Request`].
+    pub method: &'a Method,
+    /// As in [`Request`].
+    pub target: &'a PathAndQuery,
+    /// All header fields as they came.
+    pub headers: &'a HeaderMap,
+    /// As in [`Request`].
+    pub client: SocketAddr,
+    /// As in [`Request`].
+    pub trace_id: &'a str,
+}
+
+/// What an admitted request may take, where the front's own limits are not the right ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Admission {
+    /// Longest body, in bytes.
+    pub max_body_bytes: Option<usize>,
+    /// Until the body is there whole.
+    pub body_time: Option<Duration>,
+    /// From the end of the body to the answer.
+    pub request_time: Option<Duration>,
+}
+
 /// Something that answers requests. Shared by all cores.
 pub trait Handler: Send + Sync + 'static {
     /// What one core keeps for itself: instances, connections. Made on the core's own thread and
@@ -42,6 +69,15 @@ pub trait Handler: Send + Sync + 'static {
 
 /// The part of a [`Handler`] that lives on one core.
 pub trait CoreHandler: 'static {
+    /// Decides on the head alone whether there is any use in the body. What is refused here costs the
+    /// node nothing to keep: its body is thrown away as it comes.
+    ///
+    /// # Errors
+    /// The answer to a request that is not to be handled.
+    fn admit(&self, _: &Head<'_>) -> Result<Admission, Box<Response>> {
+        Ok(Admission::default())
+    }
+
     /// Answers. The future may be dropped when the client goes away; work that has begun goes on
     /// nevertheless, so that a login whose client has gone still ends and is stored.
     fn handle(&self, request: Request) -> impl Future<Output = Response> + 'static;

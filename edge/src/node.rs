@@ -13,7 +13,7 @@ use std::{
 use tokio::runtime;
 
 use crate::{
-    admin::{self, Gate},
+    admin::{self, Admin, Asked, Public, Route, Table},
     engine::{self, Capacity, Compiler, Engine},
     front,
     handler::{CoreHandler, Handler, Request, Response},
@@ -27,8 +27,8 @@ use crate::{
 pub struct Config {
     /// Address to listen on; port 0 takes a free one.
     pub listen: SocketAddr,
-    /// Where `/internal/*` is served, on a thread and with instances of its own; `None` is nowhere.
-    pub admin: Option<SocketAddr>,
+    /// The listener for operators, which has a thread and instances of its own; `None` is none.
+    pub admin: Option<admin::Config>,
     /// Threads that serve; `None` takes one per processor.
     pub cores: Option<NonZeroUsize>,
     /// Most connections at once. More wait in the system's queue.
@@ -96,15 +96,16 @@ impl Node {
             max_connections: config.max_connections,
             limits: config.limits,
         };
-        let server = listen(public, Gate::public(Live::new(revision.clone())))?;
-        let admin = config.admin.map(|address| {
+        let server = listen(public, Public::new(Live::new(revision.clone())))?;
+        let admin = config.admin.map(|admin::Config { listen: address, token, routes }| {
             let private = server::Config {
                 listen: address,
                 cores: NonZeroUsize::MIN,
                 max_connections: admin::MAX_CONNECTIONS,
                 limits: admin::limits(config.limits),
             };
-            listen(private, Gate::admin(Live::apart(revision.clone())))
+            let table = Table::default().with(own_routes()).with(routes);
+            listen(private, Admin::new(Live::apart(revision.clone()), table, token))
         });
         Ok(Self { server, admin: admin.transpose()?, revision, _engine: engine })
     }
@@ -115,7 +116,7 @@ impl Node {
         self.server.addr()
     }
 
-    /// Where it serves `/internal/*`, if it does.
+    /// Where operators are served, if they are.
     #[must_use]
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(Server::addr)
@@ -138,6 +139,12 @@ impl Node {
         };
         Drained { cut: public.cut + admin.cut }
     }
+}
+
+/// What a node answers whatever it serves.
+fn own_routes() -> Vec<Route> {
+    let alive = async |asked: Asked| Ok(asked.json_answer(&serde_json::json!({"status": "ok"})));
+    vec![Route::new(http::Method::GET, "/healthz", alive).open()]
 }
 
 fn listen<H: Handler>(config: server::Config, handler: Arc<H>) -> Result<Server, StartError> {

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
-use serde_json::json;
+use serde_json::{Map, Value};
 
 use crate::handler::Response;
 
@@ -32,27 +32,7 @@ impl Problem {
     #[must_use]
     pub fn answer(self, trace_id: &str) -> Response {
         let (status, code, detail) = self.parts();
-        let body = json!({
-            "type": format!("urn:edgepass:problem:{code}"),
-            "title": status.canonical_reason().unwrap_or_default(),
-            "status": status.as_u16(),
-            "detail": detail,
-            "code": code,
-            "trace_id": trace_id,
-            "retryable": matches!(
-                status,
-                StatusCode::REQUEST_TIMEOUT | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
-            ),
-        });
-        let mut answer = http::Response::new(Bytes::from(body.to_string()));
-        *answer.status_mut() = status;
-        let head = answer.headers_mut();
-        head.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        head.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if status == StatusCode::SERVICE_UNAVAILABLE {
-            head.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        answer
+        answer(status, code, detail, trace_id, Map::new())
     }
 
     fn parts(self) -> (StatusCode, &'static str, &'static str) {
@@ -69,6 +49,38 @@ impl Problem {
             Self::Deadline => (StatusCode::GATEWAY_TIMEOUT, "platform_timeout", "no answer within the time limit"),
         }
     }
+}
+
+/// A problem with words of its own: status, `content-type`, `cache-control`, and `retry-after` where
+/// it helps. `more` are members beside the usual ones.
+#[must_use]
+pub fn answer(status: StatusCode, code: &str, detail: &str, trace_id: &str, more: Map<String, Value>) -> Response {
+    let mut body = more;
+    body.extend([
+        ("type".to_owned(), format!("urn:edgepass:problem:{code}").into()),
+        ("title".to_owned(), status.canonical_reason().unwrap_or_default().into()),
+        ("status".to_owned(), status.as_u16().into()),
+        ("detail".to_owned(), detail.into()),
+        ("code".to_owned(), code.into()),
+        ("trace_id".to_owned(), trace_id.into()),
+        ("retryable".to_owned(), is_retryable(status).into()),
+    ]);
+    let mut answer = http::Response::new(Bytes::from(Value::Object(body).to_string()));
+    *answer.status_mut() = status;
+    let head = answer.headers_mut();
+    head.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    head.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        head.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+    }
+    answer
+}
+
+fn is_retryable(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::REQUEST_TIMEOUT | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
+    )
 }
 
 #[cfg(test)]

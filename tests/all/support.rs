@@ -21,6 +21,7 @@ use edgepass::{
 };
 use edgepass_bench::native::Native;
 use edgepass_edge::{
+    admin,
     kv::{self, Backend, Change, Failure, SharedBackend},
     manifest::Manifest,
     node::{self, Node},
@@ -195,7 +196,7 @@ impl Setup {
             .map_err(|error| format!("{}: {error}; `cargo xtask component` makes it", path.display()))?;
         let node = Node::start(node::Config {
             listen,
-            admin: Some(listen),
+            admin: Some(admin::Config { listen, token: admin::Token::new(ADMIN_TOKEN), routes: Vec::new() }),
             cores: Some(cores),
             max_connections: 1000,
             limits,
@@ -213,6 +214,9 @@ impl Setup {
         Ok(Running::Component(node))
     }
 }
+
+/// Of the node's own routes, which no behaviour asks for.
+const ADMIN_TOKEN: &str = "the-behaviours-admin-token";
 
 impl Running {
     fn addr(&self) -> SocketAddr {

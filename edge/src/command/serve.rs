@@ -81,11 +81,12 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
         cli::Store::Memory => Arc::new(kv::Memory::new()),
         cli::Store::Embedded => Arc::new(kv::Durable::open(&serve.state_dir.join("store"))?),
     };
-    let mut announced = None;
-    if serve.admin.is_some() {
+    let (mut announced, mut operators) = (None, None);
+    if let Some(listen) = serve.admin {
         announced = Some(Announced::claim(&serve.state_dir)?);
         let token = admin::token(&serve.state_dir)?;
         variables.component.add_secret_to_list(OPERATOR_TOKENS, token.expose());
+        operators = Some(admin::Config { listen, token, routes: Vec::new() });
     }
     let settings = manifest.component.settings;
     let policy = Policy::parse(&variables.allowed_outbound_hosts)?;
@@ -96,7 +97,7 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
     };
     let node = Node::start(node::Config {
         listen: serve.listen,
-        admin: serve.admin,
+        admin: operators,
         cores: serve.cores.or(settings.cores),
         max_connections: settings.max_connections,
         limits: settings.front(),

@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use edgepass_edge::{
-    front,
+    admin, front,
     node::{Config, Node},
     outbound, pool,
     revision::Surroundings,
@@ -42,6 +42,14 @@ pub(crate) fn start(store: Arc<Accomplice>, change: impl FnOnce(&mut Config)) ->
     change(&mut config);
     Node::start(config).expect("the node starts")
 }
+
+/// Adds a listener for operators, which `order` knows the token of.
+pub(crate) fn with_admin(config: &mut Config) {
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    config.admin = Some(admin::Config { listen, token: admin::Token::new(TOKEN), routes: Vec::new() });
+}
+
+const TOKEN: &str = "test-admin-token";
 
 /// What came back.
 #[derive(Debug)]
@@ -133,6 +141,24 @@ impl Client {
 pub(crate) async fn ask(addr: SocketAddr, method: &str, target: &str, body: &str) -> Answer {
     let mut client = Client::connect(addr).await;
     client.send(request(method, target, body)).await;
+    client.answer().await.expect("an answer")
+}
+
+/// One request of an operator.
+pub(crate) async fn order(node: &Node, method: &str, target: &str, body: &str) -> Answer {
+    order_bytes(node, method, target, "", body.as_bytes()).await
+}
+
+/// [`order`] with more fields, and with bytes that need be no text.
+pub(crate) async fn order_bytes(node: &Node, method: &str, target: &str, fields: &str, body: &[u8]) -> Answer {
+    let mut client = Client::connect(node.admin_addr().expect("operators are served")).await;
+    let length = body.len();
+    client
+        .send(format!(
+            "{method} {target} HTTP/1.1\r\nhost: test\r\nauthorization: Bearer {TOKEN}\r\n{fields}content-length: {length}\r\n\r\n"
+        ))
+        .await;
+    client.send(body).await;
     client.answer().await.expect("an answer")
 }
 
