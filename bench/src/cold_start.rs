@@ -20,6 +20,7 @@ use edgepass_edge::{
     handler::{CoreHandler, Handler, Request, Response},
     kv,
     manifest::Manifest,
+    metrics::Metrics,
     node::Live,
     outbound::{self, Policy, Shared},
     revision::{Revision, Surroundings},
@@ -160,6 +161,7 @@ impl Ground {
             store: Arc::new(kv::Memory::new()),
             outbound: self.outbound()?,
             limits: self.manifest.component.settings.pool(),
+            metrics: Metrics::default(),
         })
     }
 

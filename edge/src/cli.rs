@@ -4,6 +4,8 @@ use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::log;
+
 /// The edge node of edgepass, and its simulated platforms.
 #[derive(Debug, Parser)]
 #[command(name = "edgepass", version, about, max_term_width = 100)]
@@ -38,6 +40,10 @@ pub enum Command {
     Block(User),
     /// Let a blocked user log in again
     Unblock(User),
+    /// Show what a node serves, how fast, and what fails
+    Status(Status),
+    /// Show the last lines of a node's log
+    Logs(Logs),
     /// Make a key or a token, and say how to set and replace it
     ///
     /// The value goes to standard output and the rest to standard error, so that
@@ -78,6 +84,19 @@ pub struct Serve {
     /// A variable of the manifest: NAME=VALUE, NAME=@FILE, @FILE.json or @FILE.toml; repeatable
     #[arg(long, value_name = "NAME=VALUE")]
     pub variable: Vec<String>,
+
+    /// How the log is written
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t)]
+    pub log_format: log::Format,
+
+    /// Send traces to this collector, by OTLP over HTTP [default: `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT`,
+    /// else `OTEL_EXPORTER_OTLP_ENDPOINT` with /v1/traces, else none]
+    #[arg(long, value_name = "URL")]
+    pub otlp: Option<String>,
+
+    /// The share of requests that is traced, 0 to 1 [default: `OTEL_TRACES_SAMPLER_ARG`, else 0.05]
+    #[arg(long, value_name = "RATIO")]
+    pub otlp_sample: Option<f64>,
 
     /// Core threads [default: the manifest's, else one per CPU]
     #[arg(long, value_name = "N")]
@@ -209,6 +228,46 @@ pub struct User {
     /// The user: `user.id` of a login
     #[arg(value_name = "USER")]
     pub user: String,
+}
+
+/// `edgepass status`.
+#[derive(Debug, Args)]
+pub struct Status {
+    #[command(flatten)]
+    /// Which node.
+    pub service: Service,
+
+    /// Again every two seconds, until interrupted
+    #[arg(long, conflicts_with = "json")]
+    pub watch: bool,
+
+    /// The answer of `GET /status` as it is
+    #[arg(long)]
+    pub json: bool,
+
+    /// Also print the address of the status page, with the token: whoever sees it can swap the component
+    #[arg(long)]
+    pub page: bool,
+}
+
+/// `edgepass logs`.
+#[derive(Debug, Args)]
+pub struct Logs {
+    #[command(flatten)]
+    /// Which node.
+    pub service: Service,
+
+    /// Go on with what comes, until interrupted
+    #[arg(short, long)]
+    pub follow: bool,
+
+    /// This level and worse: error, warn, info or debug
+    #[arg(long, value_name = "LEVEL")]
+    pub level: Option<String>,
+
+    /// How many of the last lines
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 100)]
+    pub lines: u16,
 }
 
 /// `edgepass keygen`.

@@ -2,6 +2,8 @@
 
 pub mod demo;
 pub mod keygen;
+pub mod logs;
 pub mod operate;
 pub mod serve;
 pub mod sim;
+pub mod status;

@@ -26,6 +26,7 @@ use tokio::{
 use crate::{
     fields::{self, is_hop_by_hop},
     handler::{Admission, CoreHandler, Head, Request, Response},
+    observer::Observer,
     pace::{Pace, Paced},
     problem::Problem,
 };
@@ -75,6 +76,7 @@ pub(crate) struct Front<C> {
     limits: Limits,
     ids: Arc<AtomicU64>,
     http: http1::Builder,
+    observer: Option<Observer>,
 }
 
 impl<C: CoreHandler> Front<C> {
@@ -87,7 +89,7 @@ impl<C: CoreHandler> Front<C> {
             .half_close(true)
             .max_buf_size(limits.max_head_bytes.max(8192))
             .max_headers(limits.max_headers);
-        Self { handler, limits, ids, http }
+        Self { observer: handler.observer(), handler, limits, ids, http }
     }
 
     pub(crate) fn handler(&self) -> &C {
@@ -133,8 +135,12 @@ impl<C: CoreHandler> Front<C> {
     async fn answer(&self, message: http::Request<Incoming>, client: SocketAddr) -> Response {
         let id = self.ids.fetch_add(1, Relaxed);
         let trace_id = trace_id(message.headers(), id);
+        let observed = self.observer.as_ref().map(|observer| observer.begin(&message));
         let mut answer = match self.read(message, client, id, &trace_id).await {
             Ok(request) => {
+                if let Some(observed) = &observed {
+                    observed.received(request.body.len());
+                }
                 let deadline = request.deadline;
                 timeout_at(deadline.into(), self.handler.handle(request))
                     .await
@@ -142,6 +148,9 @@ impl<C: CoreHandler> Front<C> {
             }
             Err(answer) => *answer,
         };
+        if let Some(observed) = observed {
+            observed.end(&answer, &trace_id);
+        }
         self.finish(&mut answer, &trace_id);
         answer
     }

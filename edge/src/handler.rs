@@ -6,22 +6,24 @@ use std::{fmt, net::SocketAddr, time::Duration};
 use bytes::Bytes;
 use http::{HeaderMap, Method, uri::PathAndQuery};
 
+use crate::observer::Observer;
+
 /// A flat request as the front hands it on: read whole, within the limits, checked.
 #[derive(Clone)]
 pub struct Request {
     /// Unique on this node since it started.
     pub id: u64,
     /// Method, as sent.
-    pub method: http::Method,
+    pub method: Method,
     /// Path and query.
-    pub target: http::uri::PathAndQuery,
+    pub target: PathAndQuery,
     /// All header fields the client sent, without hop-by-hop fields and without `spin-*`.
     /// `x-trace-id` is set to [`Request::trace_id`], whatever the client sent.
-    pub headers: http::HeaderMap,
+    pub headers: HeaderMap,
     /// The whole body.
     pub body: Bytes,
     /// Address of the TCP peer.
-    pub client: std::net::SocketAddr,
+    pub client: SocketAddr,
     /// Names this request in logs and answers: the client's own id when it is well formed.
     pub trace_id: Box<str>,
     /// When the front gives up on the answer: it answers 504 and drops the handler's future.
@@ -86,6 +88,12 @@ pub trait CoreHandler: 'static {
     /// core has answered its last request.
     fn drained(&self) -> impl Future<Output = ()> + 'static {
         std::future::ready(())
+    }
+
+    /// What the front tells of every request on this core, those included that it answers itself.
+    /// `None`: nobody counts.
+    fn observer(&self) -> Option<Observer> {
+        None
     }
 }
 

@@ -17,6 +17,7 @@ use crate::{
     },
     kv::{self, SharedBackend},
     meter::{Limiter, Metered},
+    metrics::Events,
     outbound,
     variables::Snapshot,
 };
@@ -29,6 +30,8 @@ pub(crate) struct World {
     pub(crate) store: Option<SharedBackend>,
     /// Zero of `tick-ns`.
     pub(crate) started: Instant,
+    /// Counts what it says.
+    pub(crate) events: Arc<Events>,
 }
 
 /// The data of one instance's store.
@@ -75,6 +78,7 @@ impl runtime::Host for Host {
 
     fn log(&mut self, level: Level, line: String) {
         let line = one_line(&line);
+        self.world.events.count(&line);
         match level {
             Level::Debug => tracing::debug!(target: crate::log::COMPONENT, "{line}"),
             Level::Info => tracing::info!(target: crate::log::COMPONENT, "{line}"),

@@ -26,6 +26,7 @@ use crate::{
     },
     host::Host,
     meter::Meter,
+    metrics::pool::Cause,
     pool::Load,
 };
 
@@ -150,15 +151,16 @@ impl Instance {
     /// Runs the instance to its end: retired and done, killed, or trapped.
     ///
     /// # Errors
-    /// What the guest trapped with, or why there is no instance.
+    /// Why it ended otherwise, with what the guest trapped with.
     pub(crate) async fn run(
         &self,
         mut store: Store<Host>,
         pre: NodePre<Host>,
         mut inbox: mpsc::UnboundedReceiver<Call>,
-    ) -> wasmtime::Result<()> {
+    ) -> Result<(), Lost> {
         self.meter.watch(&mut store);
-        let guest = pre.instantiate_async(&mut store).await?;
+        let guest =
+            pre.instantiate_async(&mut store).await.map_err(|error| Lost { cause: Cause::Instantiate, error })?;
         let mut work = pin!(store.run_concurrent(async |accessor| {
             let mut calls = FuturesUnordered::new();
             poll_fn(|cx| {
@@ -177,10 +179,25 @@ impl Instance {
         });
         tokio::select! {
             biased;
-            ended = ended => ended?,
-            () = self.kill.notified() => Err(wasmtime::format_err!("past its time; store dropped")),
+            ended = ended => {
+                ended.flatten().map_err(|error| Lost { cause: self.meter.cause(&error), error })
+            }
+            () = self.kill.notified() => {
+                Err(Lost { cause: Cause::Deadline, error: wasmtime::format_err!("past its time; store dropped") })
+            }
         }
     }
+
+    /// Bytes of its linear memory.
+    pub(crate) fn memory(&self) -> usize {
+        self.meter.memory()
+    }
+}
+
+/// An instance that ended in the middle of its work.
+pub(crate) struct Lost {
+    pub(crate) cause: Cause,
+    pub(crate) error: wasmtime::Error,
 }
 
 /// One turn of the loop: takes finished calls out; ready when nothing is left to do for good.

@@ -4,6 +4,7 @@
 //! with the process; [`Durable`] keeps what it has acknowledged. `docs/store.md` says how the second
 //! one works and why on fjall.
 
+pub(crate) mod browse;
 mod durable;
 mod memory;
 

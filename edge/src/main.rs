@@ -12,7 +12,8 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     // The demo's answers are its output; everything else says what it does.
     let level = if matches!(cli.command, Command::Demo(_)) { "error" } else { "info" };
-    log::init(level);
+    let format = if let Command::Serve(serve) = &cli.command { serve.log_format } else { log::Format::Text };
+    log::init(level, format);
 
     let done = match cli.command {
         Command::Serve(serve) => command::serve::run(&serve),
@@ -21,6 +22,8 @@ fn main() -> ExitCode {
         Command::Revoke(revoke) => command::operate::revoke(&revoke),
         Command::Block(block) => command::operate::block(&block),
         Command::Unblock(unblock) => command::operate::unblock(&unblock),
+        Command::Status(status) => command::status::run(&status),
+        Command::Logs(logs) => command::logs::run(&logs),
         Command::Keygen(keygen) => command::keygen::run(&keygen),
         Command::Demo(demo) => command::demo::run(demo),
     };

@@ -6,7 +6,9 @@ use std::sync::{
     atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
-use wasmtime::{ResourceLimiter, Store, UpdateDeadline};
+use wasmtime::{ResourceLimiter, Store, Trap, UpdateDeadline};
+
+use crate::metrics::pool::Cause;
 
 /// The meter of one instance. Relaxed atomics: one thread runs the instance and reads them.
 pub(crate) struct Meter {
@@ -22,6 +24,8 @@ pub(crate) struct Meter {
     max_ticks: u32,
     memory: AtomicUsize,
     max_memory: usize,
+    /// The guest asked for more memory than it may have.
+    refused: AtomicBool,
 }
 
 impl Meter {
@@ -34,6 +38,7 @@ impl Meter {
             max_ticks,
             memory: AtomicUsize::new(0),
             max_memory,
+            refused: AtomicBool::new(false),
         })
     }
 
@@ -66,6 +71,16 @@ impl Meter {
         self.memory.load(Relaxed)
     }
 
+    /// What ended the guest that failed with `error`.
+    pub(crate) fn cause(&self, error: &wasmtime::Error) -> Cause {
+        match error.downcast_ref::<Trap>() {
+            Some(Trap::Interrupt) => Cause::Cpu,
+            // A guest that is refused memory aborts, which is a trap like any other.
+            _ if self.refused.load(Relaxed) => Cause::Memory,
+            _ => Cause::Trap,
+        }
+    }
+
     /// A store that slept finds its deadline long past; only ticks of this turn count. The
     /// built-in yield would starve the other tasks of a current-thread runtime (measured 65 ms
     /// against 4 ms), hence the runtime's own.
@@ -95,6 +110,8 @@ impl ResourceLimiter for Limiter {
         let allowed = all <= self.0.max_memory;
         if allowed {
             self.0.memory.store(all, Relaxed);
+        } else {
+            self.0.refused.store(true, Relaxed);
         }
         Ok(allowed)
     }
@@ -150,5 +167,15 @@ mod tests {
         assert!(!limiter.memory_growing(0, 60, None).expect("no trap"));
         assert!(limiter.memory_growing(60, 100, None).expect("no trap"));
         assert_eq!(meter.memory(), 100);
+    }
+
+    #[test]
+    fn a_lost_guest_has_a_cause() {
+        let meter = Meter::new(Arc::default(), 1, 100);
+        assert_eq!(meter.cause(&Trap::UnreachableCodeReached.into()), Cause::Trap);
+        let mut limiter = Limiter(meter.clone());
+        assert!(!limiter.memory_growing(0, 101, None).expect("no trap"));
+        assert_eq!(meter.cause(&Trap::UnreachableCodeReached.into()), Cause::Memory);
+        assert_eq!(meter.cause(&Trap::Interrupt.into()), Cause::Cpu);
     }
 }

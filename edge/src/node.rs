@@ -17,9 +17,12 @@ use crate::{
     engine::{self, Capacity, Compiler, Engine},
     front,
     handler::{CoreHandler, Handler, Request, Response},
+    kv, log, metrics,
     node_door::NodeCore,
+    observer::Observing,
     revision::{self, Kind, Revision, Surroundings},
     server::{self, Drained, Server},
+    status,
     wasi_http::HttpCore,
 };
 
@@ -87,6 +90,7 @@ impl Node {
     pub fn start(config: Config) -> Result<Self, StartError> {
         let cores = config.cores.unwrap_or_else(|| thread::available_parallelism().unwrap_or(NonZeroUsize::MIN));
         let capacity = Capacity::for_instances(config.surroundings.limits, cores);
+        let (metrics, store) = (config.surroundings.metrics.clone(), config.surroundings.store.clone());
         let (component, around) = (&config.component, config.surroundings);
         let (engine, revision) = off_runtime(|| load(component, config.cache.as_deref(), capacity, around))?;
         let (engine, revision) = (Arc::new(engine), Arc::new(revision));
@@ -96,7 +100,7 @@ impl Node {
             max_connections: config.max_connections,
             limits: config.limits,
         };
-        let server = listen(public, Public::new(Live::new(revision.clone())))?;
+        let server = listen(public, Public::new(Observing::new(Live::new(revision.clone()), metrics.clone())))?;
         let admin = config.admin.map(|admin::Config { listen: address, token, routes }| {
             let private = server::Config {
                 listen: address,
@@ -104,7 +108,13 @@ impl Node {
                 max_connections: admin::MAX_CONNECTIONS,
                 limits: admin::limits(config.limits),
             };
-            let table = Table::default().with(own_routes()).with(routes);
+            let table = Table::default()
+                .with(own_routes())
+                .with(metrics::routes(&metrics))
+                .with(log::routes())
+                .with(kv::browse::routes(&store))
+                .with(status::routes(&metrics, revisions(&revision)))
+                .with(routes);
             listen(private, Admin::new(Live::apart(revision.clone()), table, token))
         });
         Ok(Self { server, admin: admin.transpose()?, revision, _engine: engine })
@@ -139,6 +149,21 @@ impl Node {
         };
         Drained { cut: public.cut + admin.cut }
     }
+}
+
+/// What is served, for the status.
+fn revisions(revision: &Arc<Revision>) -> status::Revisions {
+    let revision = revision.clone();
+    Arc::new(move || {
+        let said = revision.description();
+        let active = serde_json::json!({
+            "digest": revision.digest().to_string(),
+            "state": "active",
+            "version": said.map(|said| &said.version),
+            "commit": said.map(|said| &said.commit),
+        });
+        serde_json::json!({"active": active, "revisions": [active], "can_roll_back": false})
+    })
 }
 
 /// What a node answers whatever it serves.

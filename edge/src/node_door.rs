@@ -26,9 +26,10 @@ use crate::{
     crew::Passed,
     handler::{Request, Response},
     host::Host,
-    instance::Instance,
+    instance::{Instance, Lost},
     lines,
     meter::{Limiter, Meter},
+    metrics::pool::{Levels, Part},
     outbound,
     pool::{self, Choice},
     problem::Problem,
@@ -47,6 +48,8 @@ pub(crate) struct NodeCore {
     /// Tasks of instances, and the one of the inbox, that have not ended.
     running: Cell<usize>,
     ended: Notify,
+    /// How it looks, for whoever watches.
+    seen: Part,
 }
 
 impl NodeCore {
@@ -64,6 +67,7 @@ impl NodeCore {
         let core = Rc::new(Self {
             client: outbound::Client::new(revision.outbound.clone()),
             places: Arc::new(Semaphore::new(revision.limits.places())),
+            seen: revision.counts.part(),
             revision,
             serving: RefCell::default(),
             retiring: RefCell::default(),
@@ -86,12 +90,13 @@ impl NodeCore {
         }
         match self.wait_for_place().await {
             Some(place) => self.answer_at(place, request).await,
-            None => Problem::Overloaded.answer(&trace_id),
+            None => self.refuse(&trace_id),
         }
     }
 
     /// The queue: a place on this core, if one is given up in time.
     async fn wait_for_place(&self) -> Option<OwnedSemaphorePermit> {
+        let _waiting = self.revision.counts.wait();
         let place = timeout(self.revision.limits.queue_wait, self.places.clone().acquire_owned()).await;
         place.ok()?.ok()
     }
@@ -107,11 +112,8 @@ impl NodeCore {
                 Some(place) => Some(place),
                 None => self.wait_for_place().await,
             };
-            let Some(place) = place else {
-                return Problem::Overloaded.answer(&request.trace_id);
-            };
-            let Some(instance) = self.choose() else {
-                return Problem::Overloaded.answer(&request.trace_id);
+            let Some((place, instance)) = place.and_then(|place| Some((place, self.choose()?))) else {
+                return self.refuse(&request.trace_id);
             };
             let answer = instance.call(self.wire(&request), request.deadline, place);
             if instance.is_spent(self.revision.limits.max_memory_bytes) {
@@ -124,6 +126,11 @@ impl NodeCore {
             self.retire(&instance);
         }
         Problem::InstanceLost.answer(&request.trace_id)
+    }
+
+    fn refuse(&self, trace_id: &str) -> Response {
+        self.revision.counts.refuse();
+        Problem::Overloaded.answer(trace_id)
     }
 
     /// Answers what other cores have no place for, until this one leaves them.
@@ -181,11 +188,17 @@ impl NodeCore {
         let (instance, inbox) = Instance::new(meter, pool::reuse(limits, random()));
         self.serving.borrow_mut().push(instance.clone());
         self.running.set(self.running.get() + 1);
+        revision.counts.start();
         let (core, task, pre) = (self.clone(), instance.clone(), revision.pre.clone());
         tokio::task::spawn_local(async move {
-            let _running = Ending { core, instance: task.clone() };
-            if let Err(error) = task.run(store, pre, inbox).await {
-                tracing::error!(error = %format_args!("{error:#}"), "instance lost");
+            let running = Ending { core, instance: task.clone() };
+            let counts = &running.core.revision.counts;
+            match task.run(store, pre, inbox).await {
+                Ok(()) => counts.retire(),
+                Err(Lost { cause, error }) => {
+                    counts.lose(cause);
+                    tracing::error!(%cause, error = %format_args!("{error:#}"), "instance lost");
+                }
             }
         });
         instance
@@ -220,6 +233,20 @@ impl NodeCore {
             if until.is_some_and(|until| now >= until + limits.grace) {
                 instance.kill();
             }
+        }
+        self.seen.say(self.levels());
+    }
+
+    fn levels(&self) -> Levels {
+        let (serving, retiring) = (self.serving.borrow(), self.retiring.borrow());
+        let places = self.revision.limits.places();
+        Levels {
+            instances: serving.len(),
+            busy: serving.iter().filter(|instance| instance.load().busy).count(),
+            retiring: retiring.len(),
+            memory_bytes: serving.iter().chain(&*retiring).map(|instance| instance.memory()).sum(),
+            places,
+            taken: places.saturating_sub(self.places.available_permits()),
         }
     }
 

@@ -27,12 +27,18 @@ pub enum Problem {
     Deadline,
 }
 
+/// Marks an answer that the node gives itself, with its code: an extension of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Own(pub(crate) &'static str);
+
 impl Problem {
     /// The answer: status, `content-type`, `cache-control`, and `retry-after` where it helps.
     #[must_use]
     pub fn answer(self, trace_id: &str) -> Response {
         let (status, code, detail) = self.parts();
-        answer(status, code, detail, trace_id, Map::new())
+        let mut answer = answer(status, code, detail, trace_id, Map::new());
+        answer.extensions_mut().insert(Own(code));
+        answer
     }
 
     fn parts(self) -> (StatusCode, &'static str, &'static str) {
@@ -77,10 +83,7 @@ pub fn answer(status: StatusCode, code: &str, detail: &str, trace_id: &str, more
 }
 
 fn is_retryable(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::REQUEST_TIMEOUT | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT
-    )
+    matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
 }
 
 #[cfg(test)]
@@ -93,7 +96,7 @@ mod tests {
         assert_eq!(answer.status(), 503);
         assert_eq!(answer.headers()["content-type"], "application/problem+json");
         assert_eq!(answer.headers()["retry-after"], "1");
-        let body: serde_json::Value = serde_json::from_slice(answer.body()).expect("JSON");
+        let body: Value = serde_json::from_slice(answer.body()).expect("JSON");
         assert_eq!(body["code"], "overloaded");
         assert_eq!(body["trace_id"], "t-1");
         assert_eq!(body["retryable"], true);

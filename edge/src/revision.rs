@@ -21,6 +21,7 @@ use crate::{
     kv::SharedBackend,
     lines,
     meter::{Limiter, Meter},
+    metrics::{self, Metrics},
     outbound,
     pool::Limits,
     variables::Snapshot,
@@ -54,6 +55,8 @@ pub struct Surroundings {
     pub outbound: Arc<outbound::Shared>,
     /// Limits of its instances.
     pub limits: Limits,
+    /// Where what is measured of it goes.
+    pub metrics: Metrics,
 }
 
 /// What a `node` component says about itself. A `wasi:http` component says nothing.
@@ -146,6 +149,7 @@ pub(crate) struct NodeRevision {
     pub(crate) limits: Limits,
     pub(crate) ticks: Arc<AtomicU64>,
     pub(crate) crew: Crew,
+    pub(crate) counts: metrics::pool::Pool,
     reads: BTreeSet<String>,
     description: Description,
 }
@@ -160,6 +164,7 @@ impl NodeRevision {
             variables: around.variables,
             store: around.store_labels.contains(DEFAULT_STORE).then_some(around.store),
             started: Instant::now(),
+            events: around.metrics.events().clone(),
         });
         let meter = Meter::new(engine.ticks(), ticks_in(around.limits.max_cpu), around.limits.max_memory_bytes);
         let mut store = Store::new(
@@ -183,6 +188,7 @@ impl NodeRevision {
             limits: around.limits,
             ticks: engine.ticks(),
             crew: Crew::default(),
+            counts: around.metrics.pool().clone(),
             reads: said.reads.into_iter().collect(),
             description: Description {
                 version: said.version,

@@ -177,6 +177,14 @@ impl Snapshot {
         }
     }
 
+    /// Gives `name` another value, which is no secret. A component that has no such variable is left
+    /// alone.
+    pub fn set(&mut self, name: &str, text: &str) {
+        if let Some(value) = self.0.get_mut(name) {
+            *value = Value { text: text.to_owned(), secret: false };
+        }
+    }
+
     /// Every name with its value, in order of the names. Secrets are among them.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.text.as_str()))

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeSet,
     io,
     pin::Pin,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, PoisonError, Weak, atomic::AtomicU64},
     task::{Context, Poll},
     time::{Duration, Instant},
 };
@@ -41,6 +41,10 @@ use crate::{
     host::one_line,
     kv::SharedBackend,
     meter::{Limiter, Meter, Metered},
+    metrics::{
+        Events,
+        pool::{Cause, Levels, Pool},
+    },
     outbound,
     pool::{self, Limits},
     problem::Problem,
@@ -62,6 +66,8 @@ pub(crate) struct HttpWorld {
     pub(crate) variables: Arc<Snapshot>,
     pub(crate) store: SharedBackend,
     pub(crate) store_labels: BTreeSet<String>,
+    events: Arc<Events>,
+    counts: Pool,
 }
 
 impl HttpRevision {
@@ -81,6 +87,8 @@ impl HttpRevision {
                 variables: around.variables,
                 store: around.store,
                 store_labels: around.store_labels,
+                events: around.metrics.events().clone(),
+                counts: around.metrics.pool().clone(),
             }),
             outbound: around.outbound,
             limits: around.limits,
@@ -116,9 +124,11 @@ impl HttpCore {
     pub(crate) fn new(revision: Arc<HttpRevision>) -> Self {
         let ending = watch::Sender::new(false);
         let client = outbound::Client::new(revision.outbound.clone());
+        let (places, meters) = (Arc::new(Semaphore::new(revision.limits.places())), Arc::new(Meters::default()));
+        tokio::task::spawn_local(look_regularly(revision.clone(), Arc::downgrade(&places), meters.clone()));
         Self {
-            handler: ProxyHandler::new(State { revision: revision.clone(), client, ending: ending.clone() }),
-            places: Arc::new(Semaphore::new(revision.limits.places())),
+            handler: ProxyHandler::new(State { revision: revision.clone(), client, ending: ending.clone(), meters }),
+            places,
             revision,
             ending,
         }
@@ -126,12 +136,18 @@ impl HttpCore {
 
     pub(crate) fn answer(&self, request: Request) -> impl Future<Output = Response> + use<> {
         let (handler, places) = (self.handler.clone(), self.places.clone());
-        let queue_wait = self.revision.limits.queue_wait;
+        let (queue_wait, counts) = (self.revision.limits.queue_wait, self.revision.world.counts.clone());
         async move {
             let tries = if matches!(request.method, Method::GET | Method::HEAD) { 2 } else { 1 };
             let mut problem = Problem::InstanceLost;
             for _ in 0..tries {
-                let Ok(Ok(place)) = timeout(queue_wait, places.clone().acquire_owned()).await else {
+                let mut place = places.clone().try_acquire_owned().ok();
+                if place.is_none() {
+                    let _waiting = counts.wait();
+                    place = timeout(queue_wait, places.clone().acquire_owned()).await.ok().and_then(Result::ok);
+                }
+                let Some(place) = place else {
+                    counts.refuse();
                     return Problem::Overloaded.answer(&request.trace_id);
                 };
                 let Some(message) = message(&request) else {
@@ -212,10 +228,36 @@ async fn whole(response: http::Response<WasiBody>) -> Option<Response> {
 /// Longest answer of a component, in bytes.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
+/// Meters of the instances of one core.
+type Meters = Mutex<Vec<Weak<Meter>>>;
+
+/// Says how a core looks, until its places are gone.
+async fn look_regularly(revision: Arc<HttpRevision>, places: Weak<Semaphore>, meters: Arc<Meters>) {
+    let seen = revision.world.counts.part();
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let Some(places) = places.upgrade() else { return };
+        let mut meters = meters.lock().unwrap_or_else(PoisonError::into_inner);
+        meters.retain(|meter| meter.strong_count() > 0);
+        let most = revision.limits.places();
+        seen.say(Levels {
+            instances: meters.len(),
+            memory_bytes: meters.iter().filter_map(Weak::upgrade).map(|meter| meter.memory()).sum(),
+            places: most,
+            taken: most.saturating_sub(places.available_permits()),
+            ..Levels::default()
+        });
+    }
+}
+
+/// As often as the other door looks.
+const LOOK: Duration = Duration::from_millis(100);
+
 struct State {
     revision: Arc<HttpRevision>,
     client: outbound::Client,
     ending: watch::Sender<bool>,
+    meters: Arc<Meters>,
 }
 
 impl HandlerState for State {
@@ -227,7 +269,7 @@ impl HandlerState for State {
         let limits = self.revision.limits;
         let meter = Meter::new(self.revision.ticks.clone(), ticks_in(limits.max_cpu), limits.max_memory_bytes);
         let host = HttpHost {
-            wasi: WasiCtx::builder().stdout(Lines::default()).stderr(Lines::default()).build(),
+            wasi: WasiCtx::builder().stdout(self.lines()).stderr(self.lines()).build(),
             http: WasiHttpCtx::new(),
             table: ResourceTable::new(),
             hooks: Hooks { client: self.client.clone() },
@@ -236,7 +278,11 @@ impl HandlerState for State {
         };
         let mut store = Store::new(self.revision.pre.engine(), host);
         meter.watch(&mut store);
-        let guest = self.revision.pre.instantiate_async(&mut store).await?;
+        let counts = &self.revision.world.counts;
+        let guest = self.revision.pre.instantiate_async(&mut store).await;
+        let guest = guest.inspect_err(|_| counts.lose(Cause::Instantiate))?;
+        counts.start();
+        self.meters.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&meter));
         let now = Instant::now();
         let latest = Arc::new(Mutex::new(now));
         Ok(Instance {
@@ -259,6 +305,12 @@ impl HandlerState for State {
                 _alive: self.ending.subscribe(),
             },
         })
+    }
+}
+
+impl State {
+    fn lines(&self) -> Lines {
+        Lines { begun: Vec::new(), events: self.revision.world.events.clone() }
     }
 }
 
@@ -344,8 +396,14 @@ impl WorkerState for Worker {
     }
 
     fn drop(&self, store: Store<HttpHost>, result: wasmtime::Result<()>) {
-        if let Err(error) = result {
-            tracing::error!(error = %format_args!("{error:#}"), "instance lost");
+        let counts = &store.data().world.counts;
+        match result {
+            Ok(()) => counts.retire(),
+            Err(error) => {
+                let cause = if error.is::<ExpirationError>() { Cause::Deadline } else { self.meter.cause(&error) };
+                counts.lose(cause);
+                tracing::error!(%cause, error = %format_args!("{error:#}"), "instance lost");
+            }
         }
         drop(store);
     }
@@ -434,9 +492,10 @@ fn http_error(failure: outbound::Failure) -> HttpError {
 }
 
 /// Standard output and error as log lines.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Lines {
     begun: Vec<u8>,
+    events: Arc<Events>,
 }
 
 impl Lines {
@@ -452,6 +511,7 @@ impl Lines {
     fn end(&mut self) {
         if !self.begun.is_empty() {
             let line = one_line(&String::from_utf8_lossy(&self.begun));
+            self.events.count(&line);
             // A stream has no levels; a component that writes JSON may say one.
             match ["error", "warn", "debug"].into_iter().find(|level| line.contains(&format!(r#""level":"{level}""#))) {
                 Some("error") => tracing::error!(target: crate::log::COMPONENT, "{line}"),
@@ -481,7 +541,7 @@ impl IsTerminal for Lines {
 
 impl StdoutStream for Lines {
     fn async_stream(&self) -> Box<dyn AsyncWrite + Send + Sync> {
-        Box::new(Self::default())
+        Box::new(Self { begun: Vec::new(), events: self.events.clone() })
     }
 }
 

@@ -11,6 +11,7 @@ mod hostile_input;
 mod keygen;
 mod keys;
 mod login;
+mod metrics;
 mod oauth;
 mod operation;
 mod platform;

@@ -24,6 +24,7 @@ use edgepass_edge::{
     admin,
     kv::{self, Backend, Change, Failure, SharedBackend},
     manifest::Manifest,
+    metrics::Metrics,
     node::{self, Node},
     outbound::{self, Policy, Shared},
     revision::Surroundings,
@@ -209,6 +210,7 @@ impl Setup {
                 store,
                 outbound,
                 limits: manifest.component.settings.pool(),
+                metrics: Metrics::default(),
             },
         })?;
         Ok(Running::Component(node))

@@ -189,6 +189,9 @@ mod tests {
         assert_eq!((fault.status, fault.code), (StatusCode::BAD_REQUEST, "bad_request"));
         let answer = fault.and("reason", "imports").answer("t-1");
         let body: Value = serde_json::from_slice(answer.body()).expect("JSON");
-        assert_eq!((&body["reason"], &body["trace_id"], &body["status"]), (&"imports".into(), &"t-1".into(), &400.into()));
+        assert_eq!(
+            (&body["reason"], &body["trace_id"], &body["status"]),
+            (&"imports".into(), &"t-1".into(), &400.into())
+        );
     }
 }

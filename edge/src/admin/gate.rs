@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     handler::{Admission, CoreHandler, Handler, Head, Request, Response},
+    observer::Observer,
     problem::Problem,
 };
 
@@ -41,7 +42,8 @@ impl<C: CoreHandler> CoreHandler for PublicCore<C> {
     }
 
     fn handle(&self, request: Request) -> impl Future<Output = Response> + 'static {
-        let answer = if is_internal(request.target.path()) { Err(request.trace_id) } else { Ok(self.0.handle(request)) };
+        let answer =
+            if is_internal(request.target.path()) { Err(request.trace_id) } else { Ok(self.0.handle(request)) };
         async move {
             match answer {
                 Ok(answer) => answer.await,
@@ -52,6 +54,10 @@ impl<C: CoreHandler> CoreHandler for PublicCore<C> {
 
     fn drained(&self) -> impl Future<Output = ()> + 'static {
         self.0.drained()
+    }
+
+    fn observer(&self) -> Option<Observer> {
+        self.0.observer()
     }
 }
 

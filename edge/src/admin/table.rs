@@ -37,11 +37,7 @@ impl Route {
     /// A route for whoever has the token, with a body of at most [`MAX_BODY_BYTES`] and
     /// [`TIME`] to answer. `path` has a `{name}` for each segment that is a parameter. `GET` answers
     /// `HEAD` too.
-    pub fn new<F>(
-        method: Method,
-        path: &'static str,
-        answer: impl Fn(Asked) -> F + Send + Sync + 'static,
-    ) -> Self
+    pub fn new<F>(method: Method, path: &'static str, answer: impl Fn(Asked) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Answer> + 'static,
     {

@@ -10,6 +10,7 @@ use crate::{
     cli,
     command::serve,
     exchange::{self, Ask},
+    log,
     outbound::Client,
 };
 
@@ -26,6 +27,9 @@ pub fn run(demo: cli::Demo) -> anyhow::Result<()> {
         state_dir: demo.state_dir,
         store: cli::Store::Memory,
         variable: Vec::new(),
+        log_format: log::Format::Text,
+        otlp: None,
+        otlp_sample: None,
         cores: None,
         development: cli::Development { sim: Some(([127, 0, 0, 1], 0).into()), reusable_codes: false },
     })?;

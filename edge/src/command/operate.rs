@@ -61,16 +61,17 @@ fn say(line: &str) -> anyhow::Result<()> {
     crate::say(format_args!("{line}")).context("writing to standard output")
 }
 
-fn talk<T>(to: &cli::Service, work: impl AsyncFnOnce(Service) -> anyhow::Result<T>) -> anyhow::Result<T> {
+/// Finds the service and does `work` with it.
+pub(super) fn talk<T>(to: &cli::Service, work: impl AsyncFnOnce(Service) -> anyhow::Result<T>) -> anyhow::Result<T> {
     let service = Service::find(to)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting a runtime")?;
     runtime.block_on(work(service))
 }
 
 /// A service and what opens its `/internal/*`.
-struct Service {
-    url: String,
-    token: Token,
+pub(super) struct Service {
+    pub(super) url: String,
+    pub(super) token: Token,
     client: Client,
 }
 
@@ -129,17 +130,26 @@ impl Service {
         self.post(path, body).await.map(drop)
     }
 
-    /// An answer that is no failure.
     async fn post(&self, path: &str, body: Value) -> anyhow::Result<Answer> {
+        self.ask("POST", path, Some(body)).await
+    }
+
+    /// What a `GET` answers.
+    pub(super) async fn get(&self, path: &str) -> anyhow::Result<Value> {
+        Ok(self.ask("GET", path, None).await?.body)
+    }
+
+    /// An answer that is no failure.
+    async fn ask(&self, method: &'static str, path: &str, body: Option<Value>) -> anyhow::Result<Answer> {
         let url = format!("{}{path}", self.url);
         let bearer = Some(self.token.expose().to_owned());
-        let ask = Ask { bearer, body: Some(body), ..Ask::new("POST", url.clone()) };
+        let ask = Ask { bearer, body, ..Ask::new(method, url.clone()) };
         let answer = ask.send(&self.client).await.map_err(|failure| {
             let advice = match failure.kind {
                 Kind::Unreachable | Kind::Unresolved => "; is it running there?",
                 _ => "",
             };
-            anyhow::anyhow!("POST {url}: {failure}{advice}")
+            anyhow::anyhow!("{method} {url}: {failure}{advice}")
         })?;
         let advice = match answer.status {
             200..300 => return Ok(answer),
@@ -148,7 +158,7 @@ impl Service {
             _ => "",
         };
         let text = |member: &str| answer.body[member].as_str().unwrap_or_default().to_owned();
-        bail!("POST {url}: {} {} {}{advice}", answer.status, text("code"), text("detail"))
+        bail!("{method} {url}: {} {} {}{advice}", answer.status, text("code"), text("detail"))
     }
 }
 

@@ -10,10 +10,12 @@ use crate::{
     cli, development,
     kv::{self, SharedBackend},
     manifest::Manifest,
+    metrics::Metrics,
     node::{self, Node},
     outbound::{self, Policy, Shared},
     revision::Surroundings,
     signal,
+    traces::{self, Traces},
     variables::Sources,
 };
 
@@ -88,6 +90,8 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
         variables.component.add_secret_to_list(OPERATOR_TOKENS, token.expose());
         operators = Some(admin::Config { listen, token, routes: Vec::new() });
     }
+    // What clients see of it is for `server_timing` of the manifest to say; the node counts it.
+    variables.component.set(SERVER_TIMING, "true");
     let settings = manifest.component.settings;
     let policy = Policy::parse(&variables.allowed_outbound_hosts)?;
     let outbound = outbound::Options {
@@ -105,6 +109,7 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
         cache: Some(serve.state_dir.join("compiled")),
         surroundings: Surroundings {
             limits: settings.pool(),
+            metrics: metrics(serve)?,
             variables: Arc::new(variables.component),
             store_labels: manifest.component.key_value_stores,
             store: store.clone(),
@@ -121,6 +126,32 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
 /// The variable in which our component takes the tokens it asks for on `/internal/*`. The node adds
 /// its own, so that its commands work with nothing configured.
 const OPERATOR_TOKENS: &str = "operator_tokens";
+
+/// The numbers of the node, and where its traces go: by the command line, else by the environment, with
+/// the names that Spin reads too.
+fn metrics(serve: &cli::Serve) -> anyhow::Result<Metrics> {
+    let metrics = Metrics::default();
+    let env = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let all = || Some(format!("{}/v1/traces", env("OTEL_EXPORTER_OTLP_ENDPOINT")?.trim_end_matches('/')));
+    let endpoint = serve.otlp.clone().or_else(|| env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")).or_else(all);
+    if let Some(endpoint) = endpoint {
+        let ratio = match (serve.otlp_sample, env("OTEL_TRACES_SAMPLER_ARG")) {
+            (Some(ratio), _) => ratio,
+            (None, Some(text)) => text.parse().context("OTEL_TRACES_SAMPLER_ARG is no number")?,
+            (None, None) => TRACE_RATIO,
+        };
+        if !(0.0..=1.0).contains(&ratio) {
+            bail!("the share of traced requests is {ratio}, and not between 0 and 1");
+        }
+        metrics.trace_to(Traces::start(&traces::Config { endpoint, ratio })?);
+    }
+    Ok(metrics)
+}
+
+const TRACE_RATIO: f64 = 0.05;
+
+/// The variable with which our component says in which stage the time of a request went.
+const SERVER_TIMING: &str = "server_timing";
 
 impl Running {
     /// Where the node listens.

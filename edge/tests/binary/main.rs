@@ -8,4 +8,5 @@ mod operate;
 mod proxies;
 mod refusals;
 mod running;
+mod status;
 mod stopping;

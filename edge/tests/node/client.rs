@@ -4,6 +4,7 @@ use std::{net::SocketAddr, num::NonZeroUsize, sync::Arc, time::Duration};
 
 use edgepass_edge::{
     admin, front,
+    metrics::Metrics,
     node::{Config, Node},
     outbound, pool,
     revision::Surroundings,
@@ -32,6 +33,7 @@ pub(crate) fn config(component: Vec<u8>, store: Arc<Accomplice>) -> Config {
             store,
             outbound: outbound::Shared::new(policy, outbound::Options::default()).expect("no files to read"),
             limits: pool::Limits { max_instances: 8, max_memory_bytes: 32 << 20, ..pool::Limits::default() },
+            metrics: Metrics::default(),
         },
     }
 }

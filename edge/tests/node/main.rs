@@ -5,4 +5,6 @@ mod client;
 mod door;
 mod front;
 mod guest;
+mod metrics;
 mod start;
+mod traces;
