@@ -1,6 +1,6 @@
 # The verbs. CI calls `make ci` and nothing else; a laptop does the same.
 .DEFAULT_GOAL := help
-.PHONY: help serve demo build component test fmt lint unit doc ci debian reproducible load interop proxies conformance deny audit bench clean
+.PHONY: help serve demo build component test fmt lint unit doc ci debian reproducible load interop proxies conformance observability deny audit bench clean
 
 # One profile and one set of packages for tests and serving, so that wasmtime is compiled once: cargo
 # joins the features of what it builds together.
@@ -43,7 +43,7 @@ unit:
 doc:
 	RUSTDOCFLAGS="-D warnings" cargo doc $(PROFILE) --workspace --no-deps --document-private-items
 
-ci: test debian reproducible load interop proxies conformance deny ## what CI runs: test, the second toolchain, same bytes twice, a real load, other libraries, nginx, the document, licences
+ci: test debian reproducible load interop proxies conformance observability deny ## what CI runs: test, the second toolchain, same bytes twice, a real load, other libraries, nginx, the document, Prometheus and the page, licences
 
 debian: ## build both components with Debian's rustc-web instead of rustup's target
 	cargo xtask component --toolchain debian --out target/debian
@@ -63,6 +63,9 @@ proxies: component ## the gateway of docs/proxies.md, run by Debian's nginx
 
 conformance: build ## what /openapi.json promises, tried by schemathesis on a running node
 	tests/conformance/run.sh
+
+observability: build ## metrics, dashboard and alerts with Debian's Prometheus, the status page in Chromium
+	tests/observability/run.sh
 
 deny: ## licences, sources, bans
 	@cargo deny --version >/dev/null 2>&1 || cargo install cargo-deny --version 0.20.2 --locked --debug
