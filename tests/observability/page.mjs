@@ -82,7 +82,7 @@ try {
     const kept = await seen.evaluate(() => [localStorage.length, sessionStorage.length, document.cookie]);
     assert.deepEqual(kept, [0, 0, ""]);
     const names = await seen.evaluate(() => [...document.querySelectorAll("button, input, summary")]
-      .filter((one) => !(one.innerText || one.labels?.length || one.ariaLabel)).map((one) => one.id));
+      .filter((one) => one.checkVisibility() && !(one.textContent || one.labels?.length || one.ariaLabel)).map((one) => one.id));
     assert.deepEqual(names, [], "everything that can be used has a name");
   }
   ok("no request leaves the node, nothing is kept, no error, every control has a name");

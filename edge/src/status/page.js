@@ -49,13 +49,10 @@
   const place = (ms) => Math.max(0, Math.min(100, (Math.log10(Math.max(ms, 0.01)) + 2) / 6 * 100));
   const plot = (name, spent) => {
     const drawn = svg("svg", { role: "img", "aria-label": `${name}: median ${time(spent.p50_ms)}, 95 of 100 ${time(spent.p95_ms)}, 99 of 100 ${time(spent.p99_ms)}` });
-    const [mid, most, late] = [spent.p50_ms, spent.p95_ms, spent.p99_ms].map((ms) => `${place(ms) * 0.78}%`);
-    drawn.append(svg("line", { class: "axis", x1: "0", x2: "78%", y1: "50%", y2: "50%" }));
+    const [mid, most, late] = [spent.p50_ms, spent.p95_ms, spent.p99_ms].map((ms) => `${place(ms)}%`);
+    drawn.append(svg("line", { class: "axis", x1: "0", x2: "100%", y1: "50%", y2: "50%" }));
     drawn.append(svg("line", { class: "span", x1: mid, x2: late, y1: "50%", y2: "50%" }));
     drawn.append(svg("circle", { class: "late", cx: most, cy: "50%", r: 4 }), svg("circle", { class: "mid", cx: mid, cy: "50%", r: 4 }));
-    const words = svg("text", { x: "80%", y: "50%", "dominant-baseline": "central" });
-    words.textContent = `${time(spent.p50_ms)} · ${time(spent.p95_ms)} · ${time(spent.p99_ms)}`;
-    drawn.append(words);
     return drawn;
   };
   const drawTimes = (operations) => {
@@ -67,7 +64,10 @@
       title.append(make("span", `${operation.per_second} per second`));
       box.append(title);
       for (const [name, spent] of [["in all", operation], ...operation.stages.map((stage) => [stage.name, stage])]) {
-        box.append(make("span", name, "name"), plot(`${operation.name}, ${name}`, spent));
+        const row = make("div", undefined, "line");
+        const words = `${time(spent.p50_ms)} · ${time(spent.p95_ms)} · ${time(spent.p99_ms)}`;
+        row.append(make("span", name, "name"), plot(`${operation.name}, ${name}`, spent), make("span", words, "words"));
+        box.append(row);
       }
       return box;
     }));
