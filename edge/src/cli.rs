@@ -1,6 +1,6 @@
 //! The command line: what can be said, and nothing of what it does.
 
-use std::{net::SocketAddr, num::NonZeroUsize, path::PathBuf};
+use std::{convert::Infallible, fmt, net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -77,9 +77,16 @@ pub struct Serve {
     #[arg(long, value_name = "DIR", default_value = ".edgepass")]
     pub state_dir: PathBuf,
 
-    /// Where sessions are kept
-    #[arg(long, value_enum, default_value_t = Store::Embedded)]
-    pub store: Store,
+    /// Where sessions are kept: `embedded` (in the state folder, durable when a login is answered),
+    /// `memory`, or the URL of a Redis or Valkey: `redis://HOST`, `rediss://`,
+    /// `redis+cluster://HOST,HOST`, `redis+sentinel://HOST,HOST/MASTER`; its password is taken from
+    /// `?password_file=FILE` or from `EDGEPASS_REDIS_PASSWORD` [default: what the runtime-config file says, else embedded]
+    #[arg(long, value_name = "WHERE")]
+    pub store: Option<Store>,
+
+    /// A runtime-config file as Spin has it; its `key_value_store.default` is read
+    #[arg(long, value_name = "FILE")]
+    pub runtime_config_file: Option<PathBuf>,
 
     /// A variable of the manifest: NAME=VALUE, NAME=@FILE, @FILE.json or @FILE.toml; repeatable
     #[arg(long, value_name = "NAME=VALUE")]
@@ -120,13 +127,29 @@ pub struct Development {
     pub reusable_codes: bool,
 }
 
-/// Where sessions are kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Store {
-    /// In the state folder; durable when a login is answered
-    Embedded,
-    /// In memory; gone when the node ends
-    Memory,
+/// Where sessions are kept, unread: clap shows what it cannot read, and a URL may bring a password.
+#[derive(Clone)]
+pub struct Store(pub(crate) String);
+
+impl Store {
+    /// Gone when the node ends.
+    pub(crate) fn memory() -> Self {
+        Self("memory".into())
+    }
+}
+
+impl FromStr for Store {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Store")
+    }
 }
 
 /// `edgepass sim`.

@@ -7,3 +7,4 @@ pub mod operate;
 pub mod serve;
 pub mod sim;
 pub mod status;
+pub(crate) mod store;

@@ -1,12 +1,14 @@
 //! Key-value storage as the node sees it: bytes in, bytes out, with an expiry.
 //!
 //! One [`Backend`] serves all cores and both doors. It knows no wasmtime type. [`Memory`] forgets
-//! with the process; [`Durable`] keeps what it has acknowledged. `docs/store.md` says how the second
-//! one works and why on fjall.
+//! with the process; [`Durable`] keeps what it has acknowledged; [`redis`] is what several nodes share.
+//! `docs/store.md` says how they work, and why the second one on fjall.
 
 pub(crate) mod browse;
 mod durable;
 mod memory;
+pub mod metered;
+pub mod redis;
 
 use std::{
     sync::Arc,
@@ -19,6 +21,8 @@ use futures::future::BoxFuture;
 pub use self::{
     durable::{Durable, OpenError},
     memory::Memory,
+    metered::Metered,
+    redis::Redis,
 };
 
 /// What a backend can do. Keys are at most [`MAX_KEY_BYTES`], values at most [`MAX_VALUE_BYTES`];
@@ -28,7 +32,8 @@ pub trait Backend: Send + Sync + 'static {
     fn get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<Bytes>>, Failure>>;
 
     /// Makes `changes` in order, as one batch, durable when it answers. Says per change whether
-    /// the key was there before. On failure none, some or all of them hold.
+    /// the key was there before; for [`Change::PutIf`], whether it was written. On failure none,
+    /// some or all of them hold.
     fn apply(&self, changes: Vec<Change>) -> BoxFuture<'_, Result<Vec<bool>, Failure>>;
 
     /// Up to `limit` keys that begin with `prefix` and sort after `after`, in byte order.
@@ -64,6 +69,13 @@ pub enum Change {
     Put(Entry),
     /// Writes the entry unless the stored value is greater or equal, compared as bytes.
     PutIfGreater(Entry),
+    /// Writes the entry if `old` is what is stored, `None` being nothing.
+    PutIf {
+        /// What to write.
+        entry: Entry,
+        /// What has to be there.
+        old: Option<Bytes>,
+    },
     /// Removes the key, there or not.
     Delete(String),
 }
@@ -102,25 +114,41 @@ enum Effect {
 }
 
 impl Change {
-    fn key(&self) -> &str {
+    /// Its key.
+    #[must_use]
+    pub fn key(&self) -> &str {
         match self {
-            Self::Put(entry) | Self::PutIfGreater(entry) => &entry.key,
+            Self::Put(entry) | Self::PutIfGreater(entry) | Self::PutIf { entry, .. } => &entry.key,
             Self::Delete(key) => key,
         }
     }
 
-    /// Its key, and what it does when `current` is stored there.
-    fn effect(self, current: Option<&[u8]>) -> (String, Effect) {
-        let (entry, write) = match self {
-            Self::Put(entry) => (entry, true),
+    /// What it writes, where it writes.
+    #[must_use]
+    pub fn entry(&self) -> Option<&Entry> {
+        match self {
+            Self::Put(entry) | Self::PutIfGreater(entry) | Self::PutIf { entry, .. } => Some(entry),
+            Self::Delete(_) => None,
+        }
+    }
+
+    /// Its key, what it does when `current` is stored there, and its answer.
+    fn effect(self, current: Option<&[u8]>) -> (String, Effect, bool) {
+        let was_there = current.is_some();
+        let (entry, write, answer) = match self {
+            Self::Put(entry) => (entry, true, was_there),
             Self::PutIfGreater(entry) => {
                 let greater = current.is_none_or(|current| *entry.value > *current);
-                (entry, greater)
+                (entry, greater, was_there)
             }
-            Self::Delete(key) => return (key, Effect::Remove),
+            Self::PutIf { entry, old } => {
+                let holds = current == old.as_deref();
+                (entry, holds, holds)
+            }
+            Self::Delete(key) => return (key, Effect::Remove, was_there),
         };
         let Entry { key, value, expires } = entry;
-        (key, if write { Effect::Write { value, expires } } else { Effect::Keep })
+        (key, if write { Effect::Write { value, expires } } else { Effect::Keep }, answer)
     }
 }
 
@@ -135,11 +163,7 @@ fn check_keys(keys: &[String]) -> Result<(), Failure> {
 
 fn check_changes(changes: &[Change]) -> Result<(), Failure> {
     let fits = |change: &Change| {
-        change.key().len() <= MAX_KEY_BYTES
-            && match change {
-                Change::Put(entry) | Change::PutIfGreater(entry) => entry.value.len() <= MAX_VALUE_BYTES,
-                Change::Delete(_) => true,
-            }
+        change.key().len() <= MAX_KEY_BYTES && change.entry().is_none_or(|entry| entry.value.len() <= MAX_VALUE_BYTES)
     };
     if changes.iter().all(fits) { Ok(()) } else { Err(Failure::TooLarge) }
 }

@@ -180,7 +180,7 @@ fn syntax(text: &str, error: &toml::de::Error) -> Error {
 
 /// The message without what was found where something else was expected: `invalid type: string "x",
 /// expected a boolean` quotes what may be a secret in the wrong place.
-fn without_value(message: &str) -> String {
+pub(crate) fn without_value(message: &str) -> String {
     match (message.split_once(": "), message.split_once(", expected ")) {
         (Some((kind @ ("invalid type" | "invalid value"), _)), Some((_, expected))) => {
             format!("{kind}, expected {expected}")

@@ -546,10 +546,7 @@ impl Switched {
     async fn may_write(&self, changes: &[Change]) {
         let held = self.held.lock().expect("nobody panics with it").clone();
         let Some(Held { part, arrived, mut gate }) = held else { return };
-        let waits = |change: &Change| match change {
-            Change::Put(entry) | Change::PutIfGreater(entry) => entry.key.contains(&part),
-            Change::Delete(_) => false,
-        };
+        let waits = |change: &Change| change.entry().is_some_and(|entry| entry.key.contains(&part));
         if changes.iter().any(waits) {
             arrived.send_modify(|count| *count += 1);
             // Open, or the test that held it is over.

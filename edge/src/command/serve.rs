@@ -7,8 +7,10 @@ use edgepass_sim::{SAMPLE_APPID, SAMPLE_SECRET, SimConfig, Simulator};
 
 use crate::{
     admin::{self, Announced},
-    cli, development,
-    kv::{self, SharedBackend},
+    cli,
+    command::store,
+    development,
+    kv::SharedBackend,
     manifest::Manifest,
     metrics::Metrics,
     node::{self, Node},
@@ -79,10 +81,8 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
     let component = fs::read(path).with_context(|| {
         format!("component {}: not there to read; `cargo xtask component` makes it", path.display())
     })?;
-    let store: SharedBackend = match serve.store {
-        cli::Store::Memory => Arc::new(kv::Memory::new()),
-        cli::Store::Embedded => Arc::new(kv::Durable::open(&serve.state_dir.join("store"))?),
-    };
+    let metrics = metrics(serve)?;
+    let store = store::open(serve, manifest.component.settings.store_timeout, &metrics)?;
     let (mut announced, mut operators) = (None, None);
     if let Some(listen) = serve.admin {
         announced = Some(Announced::claim(&serve.state_dir)?);
@@ -109,7 +109,7 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
         cache: Some(serve.state_dir.join("compiled")),
         surroundings: Surroundings {
             limits: settings.pool(),
-            metrics: metrics(serve)?,
+            metrics,
             variables: Arc::new(variables.component),
             store_labels: manifest.component.key_value_stores,
             store: store.clone(),

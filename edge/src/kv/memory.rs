@@ -132,14 +132,14 @@ impl Entries {
     }
 
     fn apply(&mut self, change: Change, now: u64) -> bool {
-        let current = self.get(change.key(), now);
-        let was_there = current.is_some();
-        match change.effect(current.map(AsRef::as_ref)) {
-            (_, Effect::Keep) => {}
-            (key, Effect::Write { value, expires }) => _ = self.map.insert(key, Stored { value, expires }),
-            (key, Effect::Remove) => _ = self.map.remove(&key),
+        let current = self.get(change.key(), now).cloned();
+        let (key, effect, answer) = change.effect(current.as_deref());
+        match effect {
+            Effect::Keep => {}
+            Effect::Write { value, expires } => _ = self.map.insert(key, Stored { value, expires }),
+            Effect::Remove => _ = self.map.remove(&key),
         }
-        was_there
+        answer
     }
 
     /// Looks at the next few entries and drops those that have expired. Every write does this, so a

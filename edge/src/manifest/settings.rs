@@ -59,6 +59,9 @@ pub struct Settings {
     pub memory_limit_bytes: usize,
     /// A fresh instance for every request. Default: no.
     pub isolated: bool,
+    /// How long a call to a Redis may take; longer is 503. Default: 500 ms.
+    #[serde(deserialize_with = "duration")]
+    pub store_timeout: Duration,
     /// Whether `Server-Timing` reaches clients; it tells which check failed. Default: no.
     pub server_timing: bool,
     /// Exchanges at once with one upstream, per core. Default: 512.
@@ -87,6 +90,7 @@ impl Default for Settings {
             max_age: Duration::from_hours(1),
             memory_limit_bytes: 64 * 1024 * 1024,
             isolated: false,
+            store_timeout: Duration::from_millis(500),
             server_timing: false,
             upstream_connections: 512,
             ca_roots: None,

@@ -139,16 +139,15 @@ impl<'t> Group<'t> {
             Some(write) => write.as_ref().map(|(value, _)| value.clone()),
             None => self.tree.get(change.key(), self.now)?,
         };
-        let was_there = current.is_some();
-        let (key, effect) = change.effect(current.as_deref());
+        let (key, effect, answer) = change.effect(current.as_deref());
         let write = match effect {
-            Effect::Keep => return Ok(was_there),
+            Effect::Keep => return Ok(answer),
             Effect::Write { value, expires } => Some((value, expires)),
             Effect::Remove => None,
         };
         self.bytes += key.len() + write.as_ref().map_or(0, |(value, _)| value.len());
         self.writes.insert(key, write);
-        Ok(was_there)
+        Ok(answer)
     }
 
     /// Returns when the disk has it.

@@ -1,0 +1,164 @@
+//! Which store a node has: `--store`, else a runtime-config file as Spin has it, else its own.
+
+use std::{
+    collections::BTreeMap,
+    env, fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use serde::Deserialize;
+
+use crate::{
+    cli,
+    kv::{
+        self, Metered, SharedBackend,
+        redis::{Address, Options, Redis},
+    },
+    manifest::without_value,
+    metrics::Metrics,
+};
+
+/// Opens what is asked for, says in the log what that is, and has its calls counted in `metrics`.
+pub(crate) fn open(serve: &cli::Serve, timeout: Duration, metrics: &Metrics) -> anyhow::Result<SharedBackend> {
+    let chosen = match (&serve.store, &serve.runtime_config_file) {
+        (Some(place), _) => Place::parse(&place.0, &serve.state_dir)?,
+        (None, Some(file)) => Place::of_file(file, &serve.state_dir)?,
+        (None, None) => Place::Folder(serve.state_dir.join(FOLDER)),
+    };
+    let backend: SharedBackend = match chosen {
+        Place::Memory => {
+            tracing::info!("the store is in memory");
+            Arc::new(kv::Memory::new())
+        }
+        Place::Folder(folder) => {
+            tracing::info!(folder = %folder.display(), "the store is embedded");
+            Arc::new(kv::Durable::open(&folder)?)
+        }
+        Place::Redis(address) => {
+            tracing::info!(%address, "the store is Redis");
+            let address = address.or_password(env::var(PASSWORD).ok());
+            let redis = Redis::open(address, Options { timeout, ..Options::default() })?;
+            metrics.register(|registry| redis.metrics().register(registry));
+            Arc::new(redis)
+        }
+    };
+    let calls = kv::metered::Metrics::default();
+    metrics.register(|registry| calls.register(registry));
+    Ok(Arc::new(Metered::new(backend, calls)))
+}
+
+enum Place {
+    Memory,
+    Folder(PathBuf),
+    Redis(Box<Address>),
+}
+
+impl Place {
+    fn parse(text: &str, state: &Path) -> anyhow::Result<Self> {
+        match text {
+            "memory" => Ok(Self::Memory),
+            "embedded" => Ok(Self::Folder(state.join(FOLDER))),
+            url => {
+                Ok(Self::Redis(Box::new(Address::parse(url).context("--store takes embedded, memory or a Redis URL")?)))
+            }
+        }
+    }
+
+    /// The store that a runtime-config file names `default`.
+    fn of_file(file: &Path, state: &Path) -> anyhow::Result<Self> {
+        let text = fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
+        Self::of_text(&text, file.parent().unwrap_or(Path::new("")), state)
+            .with_context(|| format!("{}", file.display()))
+    }
+
+    fn of_text(text: &str, folder: &Path, state: &Path) -> anyhow::Result<Self> {
+        let mut config: RuntimeConfig =
+            toml::from_str(text).map_err(|error| anyhow::anyhow!("{}", without_value(error.message())))?;
+        let chosen = config.key_value_store.remove("default");
+        if let Some((label, _)) = config.key_value_store.first_key_value() {
+            bail!("key_value_store.{label}: a node has one store, `default`; other labels lie in it");
+        }
+        if let Some((name, _)) = config.others.iter().next() {
+            bail!("{name}: not supported by edgepass; key_value_store is");
+        }
+        match chosen {
+            None | Some(FileStore::Spin { path: None }) => Ok(Self::Folder(state.join(FOLDER))),
+            Some(FileStore::Spin { path: Some(path) }) => {
+                let path = folder.join(path);
+                if path.is_file() {
+                    bail!("key_value_store.default.path: {} is a file of Spin's; name a folder", path.display());
+                }
+                Ok(Self::Folder(path))
+            }
+            Some(FileStore::Redis { url }) => {
+                Ok(Self::Redis(Box::new(Address::parse(&url).context("key_value_store.default.url")?)))
+            }
+        }
+    }
+}
+
+/// `--runtime-config-file`, of which the stores are read.
+#[derive(Deserialize)]
+struct RuntimeConfig {
+    #[serde(default)]
+    key_value_store: BTreeMap<String, FileStore>,
+    #[serde(flatten)]
+    others: toml::Table,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum FileStore {
+    /// The host's own.
+    Spin { path: Option<PathBuf> },
+    /// A Redis.
+    Redis { url: String },
+}
+
+/// The store of a node on its own, in the state folder.
+const FOLDER: &str = "store";
+/// Where a password is looked for that the URL does not bring.
+const PASSWORD: &str = "EDGEPASS_REDIS_PASSWORD";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> String {
+        match Place::of_text(text, Path::new("/etc/edgepass"), Path::new("/state")) {
+            Ok(Place::Memory) => "memory".into(),
+            Ok(Place::Folder(folder)) => folder.display().to_string(),
+            Ok(Place::Redis(address)) => address.to_string(),
+            Err(error) => format!("{error:#}"),
+        }
+    }
+
+    #[test]
+    fn a_runtime_config_file_is_read_as_spin_reads_it() {
+        for (text, expected) in [
+            ("", "/state/store"),
+            ("[key_value_store.default]\ntype = \"spin\"\n", "/state/store"),
+            ("[key_value_store.default]\ntype = \"spin\"\npath = \"kv\"\n", "/etc/edgepass/kv"),
+            ("[key_value_store.default]\ntype = \"redis\"\nurl = \"redis://:pw@h:1/2\"\n", "redis://h:1/2"),
+        ] {
+            assert_eq!(read(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_supported_is_said_and_no_password_shown() {
+        for (text, part) in [
+            ("[key_value_store.cache]\ntype = \"redis\"\nurl = \"redis://:hush@h\"\n", "key_value_store.cache"),
+            ("[key_value_store.default]\ntype = \"azure_cosmos\"\n", "azure_cosmos"),
+            ("[key_value_store.default]\ntype = \"redis\"\nurl = \"http://:hush@h\"\n", "default.url"),
+            ("[key_value_store.default]\ntype = \"redis\"\nurl = [\"redis://:hush@h\"]\n", "expected"),
+            ("[[variables_provider]]\ntype = \"vault\"\n", "variables_provider"),
+        ] {
+            let error = read(text);
+            assert!(error.contains(part) && !error.contains("hush"), "{text}: {error}");
+        }
+    }
+}
