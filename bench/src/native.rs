@@ -247,7 +247,7 @@ const fn kind(kind: outbound::Kind) -> SendErrorKind {
     match kind {
         outbound::Kind::Denied => SendErrorKind::Denied,
         outbound::Kind::Unresolved => SendErrorKind::Unresolved,
-        outbound::Kind::Unreachable => SendErrorKind::Unreachable,
+        outbound::Kind::Unreachable | outbound::Kind::Down => SendErrorKind::Unreachable,
         outbound::Kind::Tls => SendErrorKind::Tls,
         outbound::Kind::Timeout => SendErrorKind::Timeout,
         outbound::Kind::Broken => SendErrorKind::Broken,

@@ -198,7 +198,7 @@ impl From<outbound::Failure> for wire_outbound::Failure {
         let kind = match failure.kind {
             Kind::Denied => Wire::Denied,
             Kind::Unresolved => Wire::Unresolved,
-            Kind::Unreachable => Wire::Unreachable,
+            Kind::Unreachable | Kind::Down => Wire::Unreachable,
             Kind::Tls => Wire::Tls,
             Kind::Timeout => Wire::Timeout,
             Kind::Broken => Wire::Broken,

@@ -5,6 +5,7 @@
 //! silence. The node's own settings live in `[component.<id>.tool.edgepass]`, which Spin ignores.
 //! Values of variables are the business of [`crate::variables`].
 
+mod place;
 mod route;
 mod schema;
 mod settings;
@@ -15,7 +16,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::template::{self, Template};
+use crate::{
+    near::nearest,
+    template::{self, Template},
+};
 
 pub use self::{
     route::{Route, Routes},
@@ -101,8 +105,18 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// Something is wrong in a file.
+    #[error("{}{}", path.display(), line.map(|line| format!(":{line}")).unwrap_or_default())]
+    In {
+        /// The file.
+        path: PathBuf,
+        /// Counted from 1; `None` when it is not about one line.
+        line: Option<usize>,
+        /// What.
+        source: Box<Error>,
+    },
     /// Not TOML, an unknown key, or a value of the wrong type.
-    #[error("line {line}, in {table}: {message}")]
+    #[error("in {table}: {message}")]
     Syntax {
         /// Counted from 1.
         line: usize,
@@ -136,13 +150,20 @@ impl Manifest {
     /// [`Error`].
     pub fn read(path: &Path) -> Result<Self, Error> {
         let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.into(), source })?;
-        Self::parse(&text, path.parent().unwrap_or(Path::new("")))
+        Self::parse(&text, path.parent().unwrap_or(Path::new(""))).map_err(|error| {
+            let line = match &error {
+                Error::Syntax { line, .. } => Some(*line),
+                Error::Value { key, .. } | Error::Unsupported { key, .. } => place::line_of(&text, key),
+                Error::Read { .. } | Error::In { .. } => None,
+            };
+            Error::In { path: path.into(), line, source: Box::new(error) }
+        })
     }
 
     /// Checks `text`; its paths are relative to `folder`.
     ///
     /// # Errors
-    /// [`Error`], but never [`Error::Read`].
+    /// [`Error`], but never [`Error::Read`] or [`Error::In`].
     pub fn parse(text: &str, folder: &Path) -> Result<Self, Error> {
         schema::check(toml::from_str(text).map_err(|error| syntax(text, &error))?, folder)
     }
@@ -168,13 +189,23 @@ fn parse_template(key: impl Into<String>, text: &str) -> Result<Template, Error>
 
 /// The TOML error without the quoted source line, which may hold a secret.
 fn syntax(text: &str, error: &toml::de::Error) -> Error {
-    let before = &text[..error.span().map_or(0, |span| span.start.min(text.len()))];
-    let line = before.matches('\n').count();
-    let header = text.lines().take(line + 1).filter(|line| line.trim_start().starts_with('[')).last();
+    let line = place::line_at(text, error.span().map_or(0, |span| span.start));
+    let header = text.lines().take(line).filter(|line| line.trim_start().starts_with('[')).last();
     Error::Syntax {
-        line: line + 1,
+        line,
         table: header.map_or_else(|| "the top level".into(), |header| header.trim().into()),
-        message: without_value(error.message()),
+        message: explained(error.message()),
+    }
+}
+
+/// The message without values, and with what an unknown key may have been meant to be.
+fn explained(message: &str) -> String {
+    let message = without_value(message);
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let meant = quoted.next().filter(|_| message.starts_with("unknown field")).and_then(|name| nearest(name, quoted));
+    match meant {
+        Some(meant) => format!("{message}; did you mean `{meant}`?"),
+        None => message,
     }
 }
 

@@ -16,7 +16,7 @@ pub(crate) struct Meter {
     ticks: Arc<AtomicU64>,
     /// Tick at which the store was last polled.
     turn: AtomicU64,
-    /// The guest was interrupted in its work since then.
+    /// The guest has been interrupted in its work and not gone on with it yet.
     interrupted: AtomicBool,
     /// Ticks the guest has worked since it last waited for something.
     worked: AtomicU32,
@@ -49,6 +49,8 @@ impl Meter {
         store.set_epoch_deadline(1);
         store.epoch_deadline_callback(move |_| Ok(meter.tick()));
         store.limiter(|data| data.limiter());
+        store.set_hostcall_fuel(MAX_CALL_BYTES);
+        store.set_max_component_handles(MAX_HANDLES);
     }
 
     /// Call before the store is polled.
@@ -56,10 +58,11 @@ impl Meter {
         self.turn.store(self.ticks.load(Relaxed), Relaxed);
     }
 
-    /// Call when a poll of the store is pending. `true`: the guest was interrupted in the middle
-    /// of its work; `false`: all of it waits.
+    /// Call when a poll of the store is pending. `true`: the guest is in the middle of its work;
+    /// `false`: all of it waits. A poll may come before the guest can go on, for the sake of another
+    /// call; it is in the middle of its work still, or neighbours would make its time endless.
     pub(crate) fn turn_ends(&self) -> bool {
-        let busy = self.interrupted.swap(false, Relaxed);
+        let busy = self.interrupted.load(Relaxed);
         if !busy {
             self.worked.store(0, Relaxed);
         }
@@ -84,7 +87,7 @@ impl Meter {
     /// A store that slept finds its deadline long past; only ticks of this turn count. The
     /// built-in yield would starve the other tasks of a current-thread runtime (measured 65 ms
     /// against 4 ms), hence the runtime's own.
-    fn tick(&self) -> UpdateDeadline {
+    fn tick(self: &Arc<Self>) -> UpdateDeadline {
         if self.ticks.load(Relaxed) == self.turn.load(Relaxed) {
             return UpdateDeadline::Continue(1);
         }
@@ -92,7 +95,12 @@ impl Meter {
             return UpdateDeadline::Interrupt;
         }
         self.interrupted.store(true, Relaxed);
-        UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now()))
+        let meter = self.clone();
+        let goes_on = async move {
+            tokio::task::yield_now().await;
+            meter.interrupted.store(false, Relaxed);
+        };
+        UpdateDeadline::YieldCustom(1, Box::pin(goes_on))
     }
 }
 
@@ -121,6 +129,12 @@ impl ResourceLimiter for Limiter {
     }
 }
 
+/// Most bytes a guest may hand over in one call, an answer included. Twice the longest answer taken.
+const MAX_CALL_BYTES: usize = 32 << 20;
+/// Most handles of resources, streams and tasks an instance may hold: a request through `wasi:http`
+/// has about ten, and 32 may be under way.
+pub(crate) const MAX_HANDLES: usize = 10_000;
+
 /// Far above what a login component has (a few hundred).
 const MAX_TABLE_ELEMENTS: usize = 100_000;
 
@@ -128,34 +142,38 @@ const MAX_TABLE_ELEMENTS: usize = 100_000;
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_guest_that_works_on_is_interrupted_then_ended() {
-        let ticks = Arc::new(AtomicU64::new(7));
-        let meter = Meter::new(ticks.clone(), 2, 1);
+    /// Interrupts the guest at the next tick, and lets it go on.
+    async fn interrupted(meter: &Arc<Meter>) -> bool {
+        meter.ticks.fetch_add(1, Relaxed);
+        let UpdateDeadline::YieldCustom(1, goes_on) = meter.tick() else { return false };
+        for _ in 0..3 {
+            assert!(meter.turn_ends(), "busy, however often it is polled before it goes on");
+            meter.turn_begins();
+        }
+        goes_on.await;
+        true
+    }
+
+    #[tokio::test]
+    async fn a_guest_that_works_on_is_interrupted_then_ended() {
+        let meter = Meter::new(Arc::new(AtomicU64::new(7)), 2, 1);
         meter.turn_begins();
         assert!(matches!(meter.tick(), UpdateDeadline::Continue(1)), "an old deadline is no work");
         for _ in 0..2 {
-            meter.turn_begins();
-            ticks.fetch_add(1, Relaxed);
-            assert!(matches!(meter.tick(), UpdateDeadline::YieldCustom(1, _)));
-            assert!(meter.turn_ends(), "interrupted, so busy");
+            assert!(interrupted(&meter).await);
         }
-        meter.turn_begins();
-        ticks.fetch_add(1, Relaxed);
+        meter.ticks.fetch_add(1, Relaxed);
         assert!(matches!(meter.tick(), UpdateDeadline::Interrupt));
     }
 
-    #[test]
-    fn waiting_ends_the_count() {
-        let ticks = Arc::new(AtomicU64::new(0));
-        let meter = Meter::new(ticks.clone(), 1, 1);
+    #[tokio::test]
+    async fn waiting_ends_the_count() {
+        let meter = Meter::new(Arc::default(), 1, 1);
+        meter.turn_begins();
         for _ in 0..5 {
-            meter.turn_begins();
-            ticks.fetch_add(1, Relaxed);
-            assert!(matches!(meter.tick(), UpdateDeadline::YieldCustom(..)));
-            assert!(meter.turn_ends());
-            meter.turn_begins();
+            assert!(interrupted(&meter).await);
             assert!(!meter.turn_ends(), "it waits");
+            meter.turn_begins();
         }
     }
 

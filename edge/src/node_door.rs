@@ -15,10 +15,7 @@ use std::{
 };
 
 use http::{Method, StatusCode};
-use tokio::{
-    sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc},
-    time::timeout,
-};
+use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
 use wasmtime::Store;
 
 use crate::{
@@ -33,6 +30,7 @@ use crate::{
     outbound,
     pool::{self, Choice},
     problem::Problem,
+    queue::Queue,
     revision::NodeRevision,
 };
 
@@ -40,7 +38,7 @@ use crate::{
 pub(crate) struct NodeCore {
     revision: Arc<NodeRevision>,
     client: outbound::Client,
-    places: Arc<Semaphore>,
+    queue: Rc<Queue>,
     /// Those that take calls.
     serving: RefCell<Vec<Rc<Instance>>>,
     /// Those that finish.
@@ -58,7 +56,7 @@ impl NodeCore {
     pub(crate) fn new(revision: Arc<NodeRevision>) -> Rc<Self> {
         let core = Self::apart(revision);
         core.running.set(core.running.get() + 1);
-        tokio::task::spawn_local(core.clone().take_passed(core.revision.crew.join(core.places.clone())));
+        tokio::task::spawn_local(core.clone().take_passed(core.revision.crew.join(core.queue.places().clone())));
         core
     }
 
@@ -66,7 +64,7 @@ impl NodeCore {
     pub(crate) fn apart(revision: Arc<NodeRevision>) -> Rc<Self> {
         let core = Rc::new(Self {
             client: outbound::Client::new(revision.outbound.clone()),
-            places: Arc::new(Semaphore::new(revision.limits.places())),
+            queue: Queue::new(revision.limits.places(), revision.limits.queue_wait),
             seen: revision.counts.part(),
             revision,
             serving: RefCell::default(),
@@ -80,7 +78,7 @@ impl NodeCore {
     }
 
     pub(crate) async fn answer(self: Rc<Self>, mut request: Request) -> Response {
-        if let Ok(place) = self.places.clone().try_acquire_owned() {
+        if let Some(place) = self.queue.try_take() {
             return self.answer_at(place, request).await;
         }
         let trace_id = request.trace_id.clone();
@@ -97,8 +95,7 @@ impl NodeCore {
     /// The queue: a place on this core, if one is given up in time.
     async fn wait_for_place(&self) -> Option<OwnedSemaphorePermit> {
         let _waiting = self.revision.counts.wait();
-        let place = timeout(self.revision.limits.queue_wait, self.places.clone().acquire_owned()).await;
-        place.ok()?.ok()
+        self.queue.take().await
     }
 
     /// Answers on this core. The place of the first try is gone with its instance; a second try
@@ -156,7 +153,7 @@ impl NodeCore {
 
     /// Retires every instance and waits for the last to end.
     pub(crate) async fn drained(self: Rc<Self>) {
-        self.revision.crew.leave(&self.places);
+        self.revision.crew.leave(self.queue.places());
         for instance in self.serving.take() {
             instance.retire();
             self.retiring.borrow_mut().push(instance);
@@ -246,7 +243,7 @@ impl NodeCore {
             retiring: retiring.len(),
             memory_bytes: serving.iter().chain(&*retiring).map(|instance| instance.memory()).sum(),
             places,
-            taken: places.saturating_sub(self.places.available_permits()),
+            taken: places.saturating_sub(self.queue.places().available_permits()),
         }
     }
 

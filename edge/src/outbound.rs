@@ -4,17 +4,20 @@
 //! passes it again before it is connected to, so a name that points inwards leads nowhere. The client
 //! never retries and never follows a redirect: a platform's code is spent by the first request that
 //! reaches it, so only the caller can know whether a second one makes sense. [`Failure::sent`] tells
-//! it what it needs for that.
+//! it what it needs for that. An upstream that keeps failing is left alone for a while.
 //!
 //! There is one [`Shared`] per revision and one [`Client`] per core. hyper-util has a pooled client,
 //! but it shares connections between cores, retries by itself and asks a pool task for every
 //! request; a stack of idle connections that belongs to the core is all that is needed here.
 
 mod body;
+mod breaker;
 mod client;
 mod connect;
 mod exclusive;
 mod flat;
+mod guard;
+mod metrics;
 mod policy;
 mod pool;
 mod resolve;
@@ -25,8 +28,11 @@ use tokio_rustls::TlsConnector;
 
 pub use self::{
     body::ReplyBody,
+    breaker::Rules,
     client::Client,
     exclusive::Exclusive,
+    guard::Guards,
+    metrics::Metrics,
     policy::{Policy, PolicyError},
 };
 use self::{connect::tls_connector, resolve::Resolver};
@@ -118,7 +124,11 @@ pub enum Kind {
     /// Head or body of the reply are too long.
     #[error("reply too large")]
     TooLarge,
-    /// No connection became free within the connect limit.
+    /// The upstream counts as down: too many exchanges failed a moment ago. Nothing was tried.
+    #[error("upstream counts as down")]
+    Down,
+    /// No connection became free within the connect limit, or the node has as many exchanges under
+    /// way with this upstream as it may.
     #[error("too many exchanges under way")]
     Busy,
     /// A call with the same key is under way.
@@ -127,6 +137,22 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Its name in metrics.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Denied => "denied",
+            Self::Unresolved => "unresolved",
+            Self::Unreachable => "unreachable",
+            Self::Tls => "tls",
+            Self::Timeout => "timeout",
+            Self::Broken => "broken",
+            Self::TooLarge => "too_large",
+            Self::Down => "down",
+            Self::Busy => "busy",
+            Self::Duplicate => "duplicate",
+        }
+    }
+
     /// A failure before anything was sent.
     const fn unsent(self) -> Failure {
         Failure { kind: self, sent: false }
@@ -143,15 +169,28 @@ impl Kind {
 pub struct Options {
     /// Exchanges at once with one scheme and authority, per core.
     pub connections: usize,
+    /// Exchanges at once with one host and port, all cores and revisions together; one more fails.
+    pub in_flight: usize,
+    /// When an upstream counts as down.
+    pub breaker: Rules,
     /// A PEM file of certificate authorities to trust besides Mozilla's.
     pub extra_roots: Option<PathBuf>,
     /// The keys under way. Give every revision of a node the same one.
     pub exclusive: Exclusive,
+    /// What is known of the upstreams. Give every revision of a node the same ones.
+    pub guards: Guards,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { connections: 512, extra_roots: None, exclusive: Exclusive::default() }
+        Self {
+            connections: 512,
+            in_flight: 2048,
+            breaker: Rules::default(),
+            extra_roots: None,
+            exclusive: Exclusive::default(),
+            guards: Guards::default(),
+        }
     }
 }
 
@@ -159,6 +198,8 @@ impl Default for Options {
 pub struct Shared {
     policy: Policy,
     connections: usize,
+    limits: guard::Limits,
+    guards: Guards,
     exclusive: Exclusive,
     resolver: Resolver,
     tls: TlsConnector,
@@ -178,10 +219,11 @@ impl Shared {
     /// # Errors
     /// [`RootsError`].
     pub fn new(policy: Policy, options: Options) -> Result<Arc<Self>, RootsError> {
-        let Options { connections, extra_roots, exclusive } = options;
+        let Options { connections, in_flight, breaker, extra_roots, exclusive, guards } = options;
         let tls = tls_connector(extra_roots.as_deref())
             .map_err(|source| RootsError { path: extra_roots.unwrap_or_default(), source })?;
-        Ok(Arc::new(Self { policy, connections, exclusive, resolver: Resolver::default(), tls }))
+        let limits = guard::Limits { in_flight, breaker };
+        Ok(Arc::new(Self { policy, connections, limits, guards, exclusive, resolver: Resolver::default(), tls }))
     }
 }
 

@@ -38,6 +38,11 @@ impl Problem {
         let (status, code, detail) = self.parts();
         let mut answer = answer(status, code, detail, trace_id, Map::new());
         answer.extensions_mut().insert(Own(code));
+        if self == Self::Overloaded {
+            // A crowd that was turned away together must not come back together.
+            let spread = getrandom::u32().unwrap_or_default() % RETRY_SPREAD;
+            answer.headers_mut().insert(header::RETRY_AFTER, (1 + spread).into());
+        }
         answer
     }
 
@@ -85,19 +90,28 @@ pub fn answer(status: StatusCode, code: &str, detail: &str, trace_id: &str, more
 fn is_retryable(status: StatusCode) -> bool {
     matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
 }
+/// Seconds over which those turned away by a full node are told to come back.
+const RETRY_SPREAD: u32 = 3;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn those_turned_away_are_told_different_times() {
+        let told = |_| Problem::Overloaded.answer("t").headers()["retry-after"].clone();
+        let told: std::collections::HashSet<_> = (0..200).map(told).collect();
+        assert_eq!(told, ["1", "2", "3"].map(HeaderValue::from_static).into());
+    }
+
+    #[test]
     fn a_problem_names_its_code_and_trace() {
-        let answer = Problem::Overloaded.answer("t-1");
+        let answer = Problem::InstanceLost.answer("t-1");
         assert_eq!(answer.status(), 503);
         assert_eq!(answer.headers()["content-type"], "application/problem+json");
         assert_eq!(answer.headers()["retry-after"], "1");
         let body: Value = serde_json::from_slice(answer.body()).expect("JSON");
-        assert_eq!(body["code"], "overloaded");
+        assert_eq!(body["code"], "instance_lost");
         assert_eq!(body["trace_id"], "t-1");
         assert_eq!(body["retryable"], true);
     }

@@ -12,6 +12,7 @@ use std::{
 
 use crate::{
     manifest::Manifest,
+    near::nearest,
     template::{self, Template, is_variable_name},
 };
 
@@ -52,8 +53,24 @@ pub enum Error {
     #[error("no value for {}; give each as `--variable <name>=<value>` or in the environment as {ENV_PREFIX}<NAME>", .0.join(", "))]
     Missing(Vec<String>),
     /// A `--variable` for a variable that the manifest does not declare.
-    #[error("--variable {0}: the manifest declares no such variable")]
-    Undeclared(String),
+    #[error("--variable {name}: the manifest declares no such variable{}", meant.as_ref().map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default())]
+    Undeclared {
+        /// Its name.
+        name: String,
+        /// What may have been meant.
+        meant: Option<String>,
+    },
+    /// The file a `--variable` takes its value from cannot be read.
+    #[error("--variable {name}: {} cannot be read", path.display())]
+    File {
+        /// The variable.
+        name: String,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
     /// A `--variable` that is none of the three forms.
     #[error("--variable takes <name>=<value>, <name>=@<file> or @<file>.json or .toml{0}")]
     Form(String),
@@ -121,7 +138,8 @@ impl Sources {
     /// [`Error::Missing`] with every missing name, [`Error::Undeclared`], [`Error::Template`].
     pub fn resolve(&self, manifest: &Manifest) -> Result<Resolved, Error> {
         if let Some(name) = self.command_line.keys().find(|name| !manifest.variables.contains_key(*name)) {
-            return Err(Error::Undeclared(name.clone()));
+            let meant = nearest(name, manifest.variables.keys().map(String::as_str)).map(str::to_owned);
+            return Err(Error::Undeclared { name: name.clone(), meant });
         }
         let mut values = BTreeMap::new();
         let mut missing = Vec::new();
@@ -150,6 +168,18 @@ impl Sources {
             component: Snapshot(snapshot.collect::<Result<_, _>>()?),
             allowed_outbound_hosts: hosts.collect::<Result<_, _>>()?,
         })
+    }
+
+    /// Names in the environment that nothing declares and that are nearly one of the declared ones, each
+    /// with that one. What is far from all of them is some other application's.
+    #[must_use]
+    pub fn slips(&self, manifest: &Manifest) -> Vec<(String, String)> {
+        let known = |name: &str| nearest(name, manifest.variables.keys().map(String::as_str));
+        let names = self.environment.keys().map(|full| (full, full[ENV_PREFIX.len()..].to_ascii_lowercase()));
+        let unknown = names.filter(|(_, name)| !manifest.variables.contains_key(name));
+        unknown
+            .filter_map(|(full, name)| Some((full.clone(), format!("{ENV_PREFIX}{}", known(&name)?.to_uppercase()))))
+            .collect()
     }
 
     fn value(&self, name: &str) -> Option<&str> {
@@ -234,7 +264,17 @@ fn parse_argument(argument: &str) -> Result<BTreeMap<String, String>, Error> {
         return Err(Error::Form("; this one begins with something that is not a variable name".into()));
     }
     let value = match value.strip_prefix('@') {
-        Some(path) => read(Path::new(path))?,
+        Some(path) => {
+            let path = Path::new(path);
+            let mut text = std::fs::read_to_string(path).map_err(|source| Error::File {
+                name: name.into(),
+                path: path.into(),
+                source,
+            })?;
+            // Editors end a file with a newline; a key, a token or a JSON document does not.
+            text.truncate(text.trim_end_matches(['\r', '\n']).len());
+            text
+        }
         None => value.to_owned(),
     };
     Ok([(name.to_owned(), value)].into())
@@ -333,13 +373,35 @@ mod tests {
         let toml = format!("@{}", file("a.toml", "other = \"o\"\nkey = \"k\""));
         assert_eq!(resolve(&[&toml], &[], "").expect("resolves").component.get("key"), Some("k"));
 
+        let newline = format!("key=@{}", file("newline", "from an editor\r\n"));
+        assert_eq!(
+            resolve(&[&newline, "other=o"], &[], "").expect("resolves").component.get("key"),
+            Some("from an editor")
+        );
+        let Err(Error::File { name, path, .. }) = Sources::new(&["key=@no-such-file".into()], [], Path::new("no.env"))
+        else {
+            unreachable!("there is no such file")
+        };
+        assert_eq!((&*name, path), ("key", PathBuf::from("no-such-file")));
+
         let wrong = format!("@{}", file("b.json", r#"{"other": canary}"#));
         for argument in ["canary", "Name=canary", &wrong, "@canary-file.json", "@canary.yaml"] {
             let error = resolve(&[argument], &[], "").expect_err(argument);
             assert!(!error.to_string().contains("canary") || argument.starts_with("@canary"), "{error}");
         }
-        assert!(matches!(resolve(&["hots=x"], &[], ""), Err(Error::Undeclared(name)) if name == "hots"));
+        assert!(
+            matches!(resolve(&["hots=x"], &[], ""), Err(Error::Undeclared { name, meant }) if name == "hots" && meant.as_deref() == Some("host"))
+        );
         assert!(matches!(resolve(&[], &[], "SPIN_VARIABLE_KEY=canary\n= canary\n"), Err(Error::Content { .. })));
+    }
+
+    #[test]
+    fn a_name_that_is_nearly_one_is_told_and_another_applications_is_not() {
+        let manifest = Manifest::parse(MANIFEST, Path::new("")).expect("is a manifest");
+        let environment = ["SPIN_VARIABLE_HSOT", "SPIN_VARIABLE_OTHER", "SPIN_VARIABLE_DATABASE_URL", "SPIN_VARIABLES"];
+        let environment = environment.map(|name| (name.to_owned(), "canary".to_owned()));
+        let sources = Sources::new(&[], environment, Path::new("no-such.env")).expect("are sources");
+        assert_eq!(sources.slips(&manifest), [("SPIN_VARIABLE_HSOT".to_owned(), "SPIN_VARIABLE_HOST".to_owned())]);
     }
 
     #[test]

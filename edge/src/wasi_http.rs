@@ -5,6 +5,7 @@ use std::{
     collections::BTreeSet,
     io,
     pin::Pin,
+    rc::Rc,
     sync::{Arc, Mutex, PoisonError, Weak, atomic::AtomicU64},
     task::{Context, Poll},
     time::{Duration, Instant},
@@ -15,7 +16,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use tokio::{
     io::AsyncWrite,
     sync::{OwnedSemaphorePermit, Semaphore, watch},
-    time::{Sleep, sleep_until, timeout},
+    time::{Sleep, sleep_until},
 };
 use wasmtime::{
     Store, StoreContextMut,
@@ -40,7 +41,7 @@ use crate::{
     handler::{Request, Response},
     host::one_line,
     kv::SharedBackend,
-    meter::{Limiter, Meter, Metered},
+    meter::{Limiter, MAX_HANDLES, Meter, Metered},
     metrics::{
         Events,
         pool::{Cause, Levels, Pool},
@@ -48,6 +49,7 @@ use crate::{
     outbound,
     pool::{self, Limits},
     problem::Problem,
+    queue::Queue,
     revision::{Error, Surroundings, refuse_unknown_imports},
     variables::Snapshot,
 };
@@ -114,7 +116,7 @@ const LINKED: &[&str] = &[
 pub(crate) struct HttpCore {
     revision: Arc<HttpRevision>,
     handler: ProxyHandler<State>,
-    places: Arc<Semaphore>,
+    queue: Rc<Queue>,
     /// Told to end, workers go as soon as they are idle; each holds a receiver until it is gone.
     ending: watch::Sender<bool>,
 }
@@ -124,27 +126,27 @@ impl HttpCore {
     pub(crate) fn new(revision: Arc<HttpRevision>) -> Self {
         let ending = watch::Sender::new(false);
         let client = outbound::Client::new(revision.outbound.clone());
-        let (places, meters) = (Arc::new(Semaphore::new(revision.limits.places())), Arc::new(Meters::default()));
-        tokio::task::spawn_local(look_regularly(revision.clone(), Arc::downgrade(&places), meters.clone()));
+        let queue = Queue::new(revision.limits.places(), revision.limits.queue_wait);
+        let meters = Arc::new(Meters::default());
+        tokio::task::spawn_local(look_regularly(revision.clone(), Arc::downgrade(queue.places()), meters.clone()));
         Self {
             handler: ProxyHandler::new(State { revision: revision.clone(), client, ending: ending.clone(), meters }),
-            places,
+            queue,
             revision,
             ending,
         }
     }
 
     pub(crate) fn answer(&self, request: Request) -> impl Future<Output = Response> + use<> {
-        let (handler, places) = (self.handler.clone(), self.places.clone());
-        let (queue_wait, counts) = (self.revision.limits.queue_wait, self.revision.world.counts.clone());
+        let (handler, queue, counts) = (self.handler.clone(), self.queue.clone(), self.revision.world.counts.clone());
         async move {
             let tries = if matches!(request.method, Method::GET | Method::HEAD) { 2 } else { 1 };
             let mut problem = Problem::InstanceLost;
             for _ in 0..tries {
-                let mut place = places.clone().try_acquire_owned().ok();
+                let mut place = queue.try_take();
                 if place.is_none() {
                     let _waiting = counts.wait();
-                    place = timeout(queue_wait, places.clone().acquire_owned()).await.ok().and_then(Result::ok);
+                    place = queue.take().await;
                 }
                 let Some(place) = place else {
                     counts.refuse();
@@ -268,10 +270,12 @@ impl HandlerState for State {
     async fn instantiate(&self) -> wasmtime::Result<Instance<HttpHost, Expiration, Worker>> {
         let limits = self.revision.limits;
         let meter = Meter::new(self.revision.ticks.clone(), ticks_in(limits.max_cpu), limits.max_memory_bytes);
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(MAX_HANDLES);
         let host = HttpHost {
             wasi: WasiCtx::builder().stdout(self.lines()).stderr(self.lines()).build(),
             http: WasiHttpCtx::new(),
-            table: ResourceTable::new(),
+            table,
             hooks: Hooks { client: self.client.clone() },
             world: self.revision.world.clone(),
             limiter: Limiter(meter.clone()),
@@ -481,7 +485,8 @@ fn http_error(failure: outbound::Failure) -> HttpError {
     match failure.kind {
         Kind::Denied => HttpError::HttpRequestDenied,
         Kind::Unresolved => HttpError::DnsError { rcode: None, info_code: None },
-        Kind::Unreachable => HttpError::ConnectionRefused,
+        // Down, as far as anybody knows: the guest hears what it would hear had it been tried.
+        Kind::Unreachable | Kind::Down => HttpError::ConnectionRefused,
         Kind::Tls => HttpError::TlsProtocolError,
         Kind::Timeout if failure.sent => HttpError::ConnectionReadTimeout,
         Kind::Timeout => HttpError::ConnectionTimeout,

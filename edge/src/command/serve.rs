@@ -14,7 +14,7 @@ use crate::{
     manifest::Manifest,
     metrics::Metrics,
     node::{self, Node},
-    outbound::{self, Policy, Shared},
+    outbound::{Policy, Shared},
     revision::Surroundings,
     signal,
     traces::{self, Traces},
@@ -69,7 +69,11 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
     arguments.extend(serve.variable.iter().cloned());
 
     let manifest = Manifest::read(&serve.manifest)?;
-    let mut variables = Sources::of_process(&arguments)?.resolve(&manifest)?;
+    let sources = Sources::of_process(&arguments)?;
+    for (name, meant) in sources.slips(&manifest) {
+        tracing::warn!("{name} in the environment is no variable of the manifest; {meant} is");
+    }
+    let mut variables = sources.resolve(&manifest)?;
     // Decided on the value, however it was given.
     if !matches!(variables.component.get("reusable_codes"), None | Some("" | "false")) {
         development::require_loopback("reusable_codes", serve.listen)?;
@@ -94,11 +98,7 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
     variables.component.set(SERVER_TIMING, "true");
     let settings = manifest.component.settings;
     let policy = Policy::parse(&variables.allowed_outbound_hosts)?;
-    let outbound = outbound::Options {
-        connections: settings.upstream_connections,
-        extra_roots: settings.ca_roots.clone(),
-        ..outbound::Options::default()
-    };
+    let outbound = settings.outbound();
     let node = Node::start(node::Config {
         listen: serve.listen,
         admin: operators,

@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Deserializer, de::Error as _};
 use toml::Table;
 
-use crate::{front, pool};
+use crate::{front, outbound, pool};
 
 /// Settings of the node for one component. Durations are written `"250ms"`, `"30s"`, `"1h"`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -66,6 +66,15 @@ pub struct Settings {
     pub server_timing: bool,
     /// Exchanges at once with one upstream, per core. Default: 512.
     pub upstream_connections: usize,
+    /// Exchanges at once with one upstream, all cores together; one more fails at once. Default: 2048.
+    pub upstream_in_flight: usize,
+    /// Failures in a row after which an upstream counts as down and is left alone for a second, then,
+    /// as long as a single probe fails, for twice as long each time; so does more than half of twenty
+    /// or more exchanges within 10 s. 0: never. Default: 5.
+    pub breaker_failures: u32,
+    /// How long an upstream that is down is left alone at most. Default: 30 s.
+    #[serde(deserialize_with = "duration")]
+    pub breaker_max_wait: Duration,
     /// More certificate authorities for upstreams, in PEM. Default: Mozilla's only.
     pub ca_roots: Option<PathBuf>,
 }
@@ -93,6 +102,9 @@ impl Default for Settings {
             store_timeout: Duration::from_millis(500),
             server_timing: false,
             upstream_connections: 512,
+            upstream_in_flight: 2048,
+            breaker_failures: 5,
+            breaker_max_wait: Duration::from_secs(30),
             ca_roots: None,
         }
     }
@@ -130,12 +142,35 @@ impl Settings {
         if self.isolated { shared.isolated() } else { shared }
     }
 
+    /// How the component's way out is set up.
+    #[must_use]
+    pub fn outbound(&self) -> outbound::Options {
+        outbound::Options {
+            connections: self.upstream_connections,
+            in_flight: self.upstream_in_flight,
+            breaker: outbound::Rules {
+                failures: self.breaker_failures,
+                longest_wait: self.breaker_max_wait,
+                ..outbound::Rules::default()
+            },
+            extra_roots: self.ca_roots.clone(),
+            ..outbound::Options::default()
+        }
+    }
+
     /// Reads `tool.edgepass`; other tools' tables are theirs. On failure: the key below the
     /// component, and what is wrong.
     pub(super) fn read(mut tool: Table, folder: &Path) -> Result<Self, (String, String)> {
         let Some(table) = tool.remove("edgepass") else { return Ok(Self::default()) };
-        let mut settings = Self::deserialize(table)
-            .map_err(|error| ("tool.edgepass".into(), super::without_value(error.message())))?;
+        let mut settings = Self::deserialize(table.clone()).map_err(|error| {
+            // Read from a value, an error has no place; whichever key alone is refused is the one.
+            let alone = |(name, value): (&String, &toml::Value)| {
+                let alone = Table::from_iter([(name.clone(), value.clone())]);
+                Self::deserialize(alone).is_err().then(|| format!("tool.edgepass.{name}"))
+            };
+            let key = table.as_table().into_iter().flatten().find_map(alone).unwrap_or_else(|| "tool.edgepass".into());
+            (key, super::explained(error.message()))
+        })?;
         settings.node = settings.node.map(|path| folder.join(path));
         settings.ca_roots = settings.ca_roots.map(|path| folder.join(path));
         let counts = [
@@ -146,6 +181,7 @@ impl Settings {
             ("max_reuse", usize::try_from(settings.max_reuse).unwrap_or(usize::MAX)),
             ("memory_limit_bytes", settings.memory_limit_bytes),
             ("upstream_connections", settings.upstream_connections),
+            ("upstream_in_flight", settings.upstream_in_flight),
         ];
         match counts.into_iter().find(|(_, count)| *count == 0) {
             Some((name, _)) => Err((format!("tool.edgepass.{name}"), "must be at least 1".into())),

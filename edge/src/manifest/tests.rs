@@ -98,7 +98,55 @@ fn an_unknown_key_is_named_with_its_place_and_what_is_allowed() {
         refused(&format!("{HEAD}{COMPONENT}").replace(from, to), "unknown field");
     }
     let tool = "[component.login.tool.edgepass]\nrequest_timout = \"2s\"\n";
-    refused(&format!("{HEAD}{COMPONENT}{tool}"), "component.login.tool.edgepass: unknown field `request_timout`");
+    refused(
+        &format!("{HEAD}{COMPONENT}{tool}"),
+        "component.login.tool.edgepass.request_timout: unknown field `request_timout`",
+    );
+}
+
+#[test]
+fn a_slip_is_told_what_it_may_have_been_meant_to_be() {
+    for (from, to, meant) in [
+        ("workdir =", "workdri =", "did you mean `workdir`?"),
+        ("secret = true", "secert = true", "did you mean `secret`?"),
+        ("version =", "verison =", "did you mean `version`?"),
+        ("source =", "surce =", "did you mean `source`?"),
+    ] {
+        refused(&format!("{HEAD}{COMPONENT}").replace(from, to), meant);
+    }
+    let tool = "[component.login.tool.edgepass]\nqueue_wiat = \"2s\"\n";
+    refused(&format!("{HEAD}{COMPONENT}{tool}"), "did you mean `queue_wait`?");
+}
+
+#[test]
+fn a_file_is_named_with_the_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("spin.toml");
+    let whole = format!("{HEAD}{COMPONENT}[component.login.tool.edgepass]\nqueue_wait = \"1s\"\nmax_reuse = 7\n");
+    for (from, to, key) in [
+        ("spin_manifest_version = 2", "spin_manifest_version = 1", "spin_manifest_version"),
+        ("version = \"1.2.3\"", "version = 1", "[application]"),
+        ("host = {", "Host = {", "variables.Host"),
+        ("route = \"/...\"", "route = \"api\"", "trigger.http[0].route"),
+        ("component = \"login\"", "component = \"logon\"", "trigger.http[0].component"),
+        ("source = \"target/login.wasm\"", "source = 3", "component.login.source"),
+        ("files = []", "files = [\"a\"]", "component.login.files"),
+        ("queue_wait = \"1s\"", "queue_wait = \"soon\"", "component.login.tool.edgepass.queue_wait"),
+        ("max_reuse = 7", "max_reuse = 0", "component.login.tool.edgepass.max_reuse"),
+        ("max_reuse = 7", "max_reuse = \"CANARY\"", "component.login.tool.edgepass.max_reuse"),
+    ] {
+        let text = whole.replace(from, to);
+        std::fs::write(&path, &text).expect("writes");
+        let error = Manifest::read(&path).expect_err(to);
+        let line = text.lines().position(|line| line == to || line.starts_with(to)).expect("is there") + 1;
+        assert_eq!(error.to_string(), format!("{}:{line}", path.display()), "{to}");
+        let cause = std::error::Error::source(&error).expect("has a cause").to_string();
+        assert!(cause.contains(key) && !cause.contains("CANARY"), "{cause}");
+    }
+    // Not about one line, but about the file.
+    let text = whole.replace(COMPONENT, "");
+    std::fs::write(&path, text).expect("writes");
+    assert!(Manifest::read(&path).expect_err("has no component").to_string().contains("spin.toml"));
 }
 
 #[test]
@@ -122,7 +170,7 @@ fn values_that_cannot_be_are_named() {
         ("queue_wait = \"soon\"", "`soon` is not a duration"),
         ("queue_wait = \"0s\"", "`0s` is not a duration"),
         ("concurrency = 0", "tool.edgepass.concurrency: must be at least 1"),
-        ("isolated = 1", "tool.edgepass: invalid type"),
+        ("isolated = 1", "tool.edgepass.isolated: invalid type"),
     ] {
         refused(&format!("{whole}[component.login.tool.edgepass]\n{setting}\n"), expected);
     }
@@ -159,7 +207,7 @@ fn what_only_spin_does_is_refused_by_name() {
 fn no_value_of_a_variable_is_shown() {
     let text = format!("{HEAD}{COMPONENT}").replace("id.example", "canary");
     assert!(!format!("{:?}", parse(&text)).contains("canary"));
-    refused(&text.replace("secret = true", "secret = 1"), "line 11, in [variables]: invalid type");
+    refused(&text.replace("secret = true", "secret = 1"), "in [variables]: invalid type");
     let slipped = format!("{HEAD}{COMPONENT}").replace("[variables]\n", "[variables]\nslip = \"canary\"\n");
     let said = parse(&slipped).expect_err("is no variable").to_string();
     assert!(said.contains("invalid type") && !said.contains("canary"), "{said}");

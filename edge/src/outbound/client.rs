@@ -2,8 +2,10 @@
 
 use std::{
     collections::HashMap,
+    net::Ipv6Addr,
     str::FromStr,
     sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -15,11 +17,8 @@ use rustls::pki_types::ServerName;
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    Call, Failure, Kind, Limits, Reply, ReplyBody, Shared, StreamLimits,
-    body::later,
-    connect::Destination,
-    flat,
-    pool::{Lease, Upstream},
+    Call, Failure, Kind, Limits, Reply, ReplyBody, Shared, StreamLimits, body::later, connect::Destination, flat,
+    pool::Upstream,
 };
 
 /// Makes exchanges over the connections of one core; clones share them. Use it inside that core's
@@ -44,8 +43,15 @@ impl Client {
     /// # Errors
     /// [`Failure`].
     pub async fn send(&self, call: Call) -> Result<Reply, Failure> {
-        let Call { method, url, head, body, limits, exclusive } = call;
         let start = Instant::now();
+        let sent = self.send_once(call, start).await;
+        let result = sent.as_ref().map(|reply| reply.status).map_err(|failure| *failure);
+        self.shared.guards.metrics().ended(start.elapsed(), result);
+        sent
+    }
+
+    async fn send_once(&self, call: Call, start: Instant) -> Result<Reply, Failure> {
+        let Call { method, url, head, body, limits, exclusive } = call;
         let total = later(start, limits.total);
         let (upstream, target) = self.destination(&url)?;
         let mut request = Request::new(Either::Left(Full::new(Bytes::from(body))));
@@ -63,8 +69,13 @@ impl Client {
         let mut sent = |sent| held.iter_mut().for_each(|held| held.sent = sent);
         sent(true);
         let response = lease.exchange(request, by).await.inspect_err(|failure| sent(failure.sent))?;
-        let reply = timeout_at(total, collect(response, lease, limits));
-        reply.await.unwrap_or(Err(Kind::Timeout.sent()))
+        match timeout_at(total, collect(response, limits)).await.unwrap_or(Err(Kind::Timeout.sent())) {
+            Ok(reply) => {
+                lease.give_back();
+                Ok(reply)
+            }
+            Err(failure) => Err(lease.broken(failure)),
+        }
     }
 
     /// Makes one exchange whose bodies are streamed. `request` has an absolute URI.
@@ -76,6 +87,21 @@ impl Client {
         B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
     {
         let start = Instant::now();
+        let sent = self.stream_once(request, limits, start).await;
+        let result = sent.as_ref().map(|response| response.status().as_u16()).map_err(|failure| *failure);
+        self.shared.guards.metrics().ended(start.elapsed(), result);
+        sent
+    }
+
+    async fn stream_once<B>(
+        &self,
+        request: Request<B>,
+        limits: StreamLimits,
+        start: Instant,
+    ) -> Result<Response<ReplyBody>, Failure>
+    where
+        B: Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    {
         let (mut parts, body) = request.into_parts();
         let (upstream, target) = self.destination(&parts.uri.to_string())?;
         parts.uri = target.into();
@@ -87,7 +113,18 @@ impl Client {
         let mut lease = upstream.lease(&self.shared, later(start, limits.connect)).await?;
         let mut response = lease.exchange(request, later(Instant::now(), limits.first_byte)).await?;
         flat::strip(response.headers_mut());
+        // A body may take any time; a probe must not.
+        lease.answered();
         Ok(response.map(|incoming| ReplyBody::new(incoming, lease, limits.between_bytes)))
+    }
+
+    /// Looks up, connects and, for `https`, shakes hands within `limit`; sends nothing.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn reach(&self, url: &str, limit: Duration) -> Result<(), Failure> {
+        let (upstream, _) = self.destination(url)?;
+        upstream.lease(&self.shared, later(Instant::now(), limit)).await.map(drop)
     }
 
     /// Splits `url` and finds its upstream.
@@ -120,14 +157,17 @@ impl Client {
         if upstreams.len() >= MAX_UPSTREAMS {
             return Err(Kind::Busy.unsent());
         }
-        let upstream = Arc::new(Upstream::new(destination, host_field, self.shared.connections));
+        let named = self.shared.policy.names(&destination.host);
+        let authority = format!("{}:{}", destination.host, destination.port);
+        let guard = self.shared.guards.guard(&authority, named).ok_or(Kind::Busy.unsent())?;
+        let upstream = Arc::new(Upstream::new(destination, host_field, guard, self.shared.connections));
         upstreams.insert(origin.to_owned(), Arc::clone(&upstream));
         Ok(upstream)
     }
 }
 
 /// Reads the reply to its end.
-async fn collect(response: Response<Incoming>, lease: Lease, limits: Limits) -> Result<Reply, Failure> {
+async fn collect(response: Response<Incoming>, limits: Limits) -> Result<Reply, Failure> {
     let (parts, mut incoming) = response.into_parts();
     let expected = usize::try_from(incoming.size_hint().lower()).unwrap_or(usize::MAX);
     if expected > limits.max_body_bytes {
@@ -144,7 +184,6 @@ async fn collect(response: Response<Incoming>, lease: Lease, limits: Limits) -> 
             body.extend_from_slice(data);
         }
     }
-    lease.give_back();
     Ok(Reply { status: parts.status.as_u16(), head: flat::lines(&parts.headers), body })
 }
 
@@ -165,7 +204,8 @@ fn parse_origin(origin: &str) -> Option<(Destination, HeaderValue)> {
     };
     let field = if port == default_port { host.clone() } else { format!("{host}:{port}") };
     let host = match host.strip_prefix('[') {
-        Some(address) => address.strip_suffix(']')?.to_owned(),
+        // With a zone it would be a name to us and an address to the resolver.
+        Some(address) => address.strip_suffix(']').filter(|address| address.parse::<Ipv6Addr>().is_ok())?.to_owned(),
         None => host,
     };
     let tls = match scheme {

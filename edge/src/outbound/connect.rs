@@ -1,8 +1,9 @@
 //! From a destination to an HTTP/1.1 connection.
 
-use std::{io, net::IpAddr, path::Path, sync::Arc};
+use std::{io, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
+use futures::{StreamExt, stream::FuturesUnordered};
 use http_body_util::{Either, Full, combinators::UnsyncBoxBody};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
@@ -13,7 +14,7 @@ use rustls::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
-    time::{Instant, timeout},
+    time::timeout,
 };
 use tokio_rustls::TlsConnector;
 
@@ -32,24 +33,33 @@ pub(super) struct Destination {
     pub(super) tls: Option<ServerName<'static>>,
 }
 
-/// Connects to the first address that answers; each address that is left gets an equal share of the
-/// time until `by`, so that a dead one does not use it up.
-pub(super) async fn connect(shared: &Shared, to: &Destination, by: Instant) -> Result<SendRequest<Outgoing>, Failure> {
+/// Connects to whichever of the addresses answers first, in their order: the next one is tried when
+/// those before it have failed, or have been silent for [`HEAD_START`] (RFC 8305 §5; the system's
+/// resolver has sorted them by RFC 6724).
+pub(super) async fn connect(shared: &Shared, to: &Destination) -> Result<SendRequest<Outgoing>, Failure> {
     let addresses = shared.resolver.resolve(&to.host).await.map_err(|_| Kind::Unresolved.unsent())?;
-    let permitted = addresses.into_iter().filter(|&ip| shared.policy.permits(to.scheme, &to.host, to.port, ip));
-    let permitted = permitted.collect::<Vec<IpAddr>>();
-    let mut failure = Kind::Denied;
-    for (n, &address) in permitted.iter().enumerate() {
-        let left = u32::try_from(permitted.len() - n).unwrap_or(u32::MAX);
-        let share = by.saturating_duration_since(Instant::now()) / left;
-        match timeout(share, TcpStream::connect((address, to.port))).await {
-            Ok(Ok(stream)) => return start(shared, to, stream).await,
-            Ok(Err(_)) => failure = Kind::Unreachable,
-            Err(_) => failure = Kind::Timeout,
+    let mut permitted =
+        addresses.into_iter().filter(|&ip| shared.policy.permits(to.scheme, &to.host, to.port, ip)).peekable();
+    if permitted.peek().is_none() {
+        return Err(Kind::Denied.unsent());
+    }
+    let mut attempts = FuturesUnordered::new();
+    loop {
+        attempts.extend(permitted.next().map(|address| TcpStream::connect((address, to.port))));
+        let ended = match permitted.peek() {
+            Some(_) => timeout(HEAD_START, attempts.next()).await.unwrap_or_default(),
+            None => attempts.next().await,
+        };
+        match ended {
+            Some(Ok(stream)) => return start(shared, to, stream).await,
+            None if attempts.is_empty() && permitted.peek().is_none() => return Err(Kind::Unreachable.unsent()),
+            Some(Err(_)) | None => {}
         }
     }
-    Err(failure.unsent())
 }
+
+/// What one address is given before the next is tried beside it.
+const HEAD_START: Duration = Duration::from_millis(250);
 
 async fn start(shared: &Shared, to: &Destination, stream: TcpStream) -> Result<SendRequest<Outgoing>, Failure> {
     // A request is one write; holding it until the last one is acknowledged gains nothing.

@@ -77,6 +77,16 @@ impl Policy {
         is_public(address) || self.entries(scheme, port).any(named)
     }
 
+    /// Whether an entry names `host`, by name or address, and not as one of many.
+    pub(super) fn names(&self, host: &str) -> bool {
+        let address = host.parse::<IpAddr>().ok();
+        self.0.iter().any(|entry| match &entry.host {
+            Host::Name(name) => name == host,
+            Host::Net(net) => net.prefix_len() == net.max_prefix_len() && Some(net.addr()) == address,
+            Host::Any | Host::Suffix(_) => false,
+        })
+    }
+
     fn entries(&self, scheme: &str, port: u16) -> impl Iterator<Item = &Entry> {
         let port = u32::from(port);
         self.0.iter().filter(move |entry| {

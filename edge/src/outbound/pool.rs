@@ -16,12 +16,14 @@ use tokio::{
 use super::{
     Failure, Kind, Shared,
     connect::{Destination, Outgoing, connect},
+    guard::{Admitted, Guard},
 };
 
 /// One scheme and authority.
 pub(super) struct Upstream {
     destination: Destination,
     pub(super) host_field: HeaderValue,
+    guard: Arc<Guard>,
     permits: Arc<Semaphore>,
     /// Oldest first. The newest is used first, so that the ones not needed grow old.
     idle: Mutex<VecDeque<Connection>>,
@@ -40,17 +42,25 @@ pub(super) struct Lease {
     upstream: Arc<Upstream>,
     connection: Connection,
     idle_limit: Duration,
+    admitted: Admitted,
+    status: u16,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Upstream {
-    pub(super) fn new(destination: Destination, host_field: HeaderValue, connections: usize) -> Self {
+    pub(super) fn new(
+        destination: Destination,
+        host_field: HeaderValue,
+        guard: Arc<Guard>,
+        connections: usize,
+    ) -> Self {
         let permits = Arc::new(Semaphore::new(connections.min(Semaphore::MAX_PERMITS)));
-        Self { destination, host_field, permits, idle: Mutex::default() }
+        Self { destination, host_field, guard, permits, idle: Mutex::default() }
     }
 
     /// A connection that was ready a moment ago, or a new one.
     pub(super) async fn lease(self: &Arc<Self>, shared: &Shared, by: Instant) -> Result<Lease, Failure> {
+        let mut admitted = self.guard.admit(shared.limits)?;
         let permit = match Arc::clone(&self.permits).try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => match timeout_at(by, Arc::clone(&self.permits).acquire_owned()).await {
@@ -58,14 +68,16 @@ impl Upstream {
                 _ => return Err(Kind::Busy.unsent()),
             },
         };
-        let connection = match self.take_idle() {
-            Some(connection) => connection,
-            None => match timeout_at(by, connect(shared, &self.destination, by)).await {
-                Ok(sender) => Connection { sender: sender?, exchanges: 0, stale_at: Instant::now() },
-                Err(_) => return Err(Kind::Timeout.unsent()),
-            },
+        let connection = if let Some(connection) = self.take_idle() {
+            connection
+        } else {
+            let connected = timeout_at(by, connect(shared, &self.destination)).await;
+            let sender = connected.unwrap_or(Err(Kind::Timeout.unsent()));
+            let sender = sender.inspect_err(|failure| admitted.failed(*failure))?;
+            Connection { sender, exchanges: 0, stale_at: Instant::now() }
         };
-        Ok(Lease { upstream: Arc::clone(self), connection, idle_limit: IDLE_LIMIT, _permit: permit })
+        let upstream = Arc::clone(self);
+        Ok(Lease { upstream, connection, idle_limit: IDLE_LIMIT, admitted, status: 0, _permit: permit })
     }
 
     /// Whether nothing would be lost with it.
@@ -93,9 +105,10 @@ impl Lease {
         by: Instant,
     ) -> Result<Response<Incoming>, Failure> {
         self.connection.exchanges += 1;
-        match timeout_at(by, self.connection.sender.try_send_request(request)).await {
+        let replied = match timeout_at(by, self.connection.sender.try_send_request(request)).await {
             Ok(Ok(response)) => {
                 self.idle_limit = idle_limit(response.headers());
+                self.status = response.status().as_u16();
                 Ok(response)
             }
             // hyper hands the request back if, and only if, it never began to write it.
@@ -105,11 +118,24 @@ impl Lease {
                 None => Kind::Broken.sent(),
             }),
             Err(_) => Err(Kind::Timeout.sent()),
-        }
+        };
+        replied.inspect_err(|failure| self.admitted.failed(*failure))
+    }
+
+    /// The head of the reply is enough to know that the upstream is well, or is not.
+    pub(super) fn answered(&mut self) {
+        self.admitted.answered(self.status);
+    }
+
+    /// The rest of the reply did not come as it should.
+    pub(super) fn broken(mut self, failure: Failure) -> Failure {
+        self.admitted.failed(failure);
+        failure
     }
 
     /// Keeps the connection for the next exchange. The reply has been read to its end.
-    pub(super) fn give_back(self) {
+    pub(super) fn give_back(mut self) {
+        self.answered();
         let Self { upstream, mut connection, idle_limit, .. } = self;
         if connection.sender.is_closed() || connection.exchanges >= MAX_EXCHANGES {
             return;

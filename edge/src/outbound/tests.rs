@@ -294,6 +294,171 @@ async fn what_is_not_allowed_is_not_connected_to() {
     assert!(upstream.requests().is_empty());
 }
 
+/// Ways to write an address or a name that lists have been tricked with.
+#[tokio::test]
+async fn an_allow_list_is_not_talked_around() {
+    let upstream = Upstream::start(vec![vec![Step::Say(ok("secret"))]]).await;
+    let port = upstream.address.port();
+    let client = client_with(&["http://api.example:*", "http://*.open.example:*", "*://*:*"], Options::default());
+    // Whatever name is looked up leads inside.
+    let names =
+        ["localhost.", "api.example.", "0x7f000001", "2130706433", "0177.0.0.1", "127.1", "0x7f.1", "xn--1-0ga"];
+    for name in names {
+        client.shared.resolver.set(name, vec![upstream.address.ip()]);
+    }
+    for authority in [
+        "api.example:80@127.0.0.1:{}",
+        "api.example%00@127.0.0.1:{}",
+        "127.0.0.1:{}%2f.open.example",
+        "127.0.0.1:{}\\.open.example",
+        "127.0.0.1:{}\t.open.example",
+        "localhost.:{}",
+        "LOCALHOST.:{}",
+        "api.example.:{}",
+        "0x7f000001:{}",
+        "2130706433:{}",
+        "0177.0.0.1:{}",
+        "127.1:{}",
+        "0X7F.1:{}",
+        "xn--1-0ga:{}",
+        "[::ffff:127.0.0.1]:{}",
+        "[::FFFF:7f00:1]:{}",
+        "[::127.0.0.1]:{}",
+        "[64:ff9b::7f00:1]:{}",
+        "[2002:7f00:1::1]:{}",
+        "[::1%25lo]:{}",
+        "[fe80::1%25eth0]:{}",
+        "[::]:{}",
+        "0.0.0.0:{}",
+        "①②⑦.⓪.⓪.①:{}",
+        "ａpi.example:{}",
+        "127.0.0.1:+{}",
+        "127.0.0.1:0{}",
+        "127.0.0.1:{} ",
+        " 127.0.0.1:{}",
+        "127.0.0.1::{}",
+        "127.0.0.1:{}:80",
+    ] {
+        let url = format!("http://{}/", authority.replace("{}", &port.to_string()));
+        let failed = failure(&client, Call { url: url.clone(), ..upstream.call() }).await;
+        // What is no name the resolver knows may also be unknown; it is not reached either way.
+        assert!(matches!(failed, Failure { kind: Kind::Denied, sent: false }), "{url:?}: {failed}");
+        // The other door takes parsed addresses only.
+        let Ok(streamed) = http::Request::get(&url).body(Full::<Bytes>::default()) else { continue };
+        let failed = client.send_http(streamed, STREAM).await.err().expect("fails");
+        assert_eq!(failed, Kind::Denied.unsent(), "{url:?} by the other door");
+    }
+    assert!(upstream.requests().is_empty());
+}
+
+#[tokio::test]
+async fn a_redirect_to_a_private_address_is_handed_back() {
+    let inside = Upstream::start(vec![vec![Step::Say(ok("secret"))]]).await;
+    for status in
+        ["301 Moved Permanently", "302 Found", "303 See Other", "307 Temporary Redirect", "308 Permanent Redirect"]
+    {
+        let location = format!("location: http://{}/\r\nrefresh: 0; url=http://{}/", inside.address, inside.address);
+        let reply = format!("HTTP/1.1 {status}\r\n{location}\r\ncontent-length: 0\r\n\r\n");
+        let upstream = Upstream::start(vec![vec![Step::Say(reply.clone().into()), Step::Say(reply.into())]]).await;
+        let client = upstream.client();
+        let flat = client.send(upstream.call()).await.expect("is answered").status;
+        let streamed =
+            client.send_http(request(&upstream, Full::from("")), STREAM).await.expect("is answered").status();
+        assert_eq!((Some(flat), status.split(' ').next()), (Some(streamed.as_u16()), Some(streamed.as_str())));
+    }
+    assert!(inside.requests().is_empty());
+}
+
+#[tokio::test]
+async fn an_upstream_that_keeps_failing_is_left_alone_by_the_whole_node() {
+    let fails = || vec![Step::Close(b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 0\r\n\r\n".to_vec())];
+    let upstream = Upstream::start(vec![fails(), fails(), fails(), fails(), vec![Step::Reset], fails()]).await;
+    let options = Options::default();
+    let entry = format!("http://{}", upstream.address);
+    // Two cores, two revisions.
+    let (one, other) = (client_with(&[&entry], options.clone()), client_with(&[&entry], options.clone()));
+    for client in [&one, &other, &one, &other] {
+        assert_eq!(client.send(upstream.call()).await.expect("is answered").status, 502);
+    }
+    assert_eq!(failure(&one, upstream.call()).await, Kind::Broken.sent());
+    for client in [&one, &other] {
+        assert_eq!(failure(client, upstream.call()).await, Kind::Down.unsent());
+        let streamed = client.send_http(request(&upstream, Full::from("")), STREAM).await;
+        assert_eq!(streamed.err(), Some(Kind::Down.unsent()));
+    }
+    assert_eq!(upstream.requests(), [0, 1, 2, 3, 4]);
+    let elsewhere = Upstream::start(vec![vec![Step::Say(ok("one"))]]).await;
+    let client = client_with(&[&format!("http://{}", elsewhere.address)], options);
+    assert_eq!(client.send(elsewhere.call()).await.expect("has a guard of its own").status, 200);
+}
+
+#[tokio::test]
+async fn an_upstream_that_says_no_is_not_down() {
+    let said = (0..50).map(|_| Step::Say(ok(r#"{"errcode":40029,"errmsg":"invalid code"}"#)));
+    let upstream = Upstream::start(vec![said.collect()]).await;
+    let client = upstream.client();
+    for _ in 0..50 {
+        assert_eq!(client.send(upstream.call()).await.expect("is answered").status, 200);
+    }
+}
+
+#[tokio::test]
+async fn an_upstream_that_is_back_is_used_again() {
+    let fails = vec![Step::Close(b"HTTP/1.1 500 Internal Server Error\r\ncontent-length: 0\r\n\r\n".to_vec())];
+    let upstream = Upstream::start(vec![fails, vec![Step::Say(ok("two")), Step::Say(ok("three"))]]).await;
+    let rules = Rules { failures: 1, first_wait: SHORT, ..Rules::default() };
+    let client =
+        client_with(&[&format!("http://{}", upstream.address)], Options { breaker: rules, ..Options::default() });
+    assert_eq!(client.send(upstream.call()).await.expect("is answered").status, 500);
+    let mut refused = 0;
+    let reply = loop {
+        match client.send(upstream.call()).await {
+            Ok(reply) => break reply,
+            Err(failed) => assert_eq!(failed, Kind::Down.unsent()),
+        }
+        refused += 1;
+        tokio::task::yield_now().await;
+    };
+    assert!(refused > 0 && reply.body == b"two");
+    assert_eq!(client.send(upstream.call()).await.expect("is answered").body, b"three");
+}
+
+#[tokio::test]
+async fn exchanges_with_one_upstream_are_counted_on_the_whole_node() {
+    let upstream = Upstream::start(vec![vec![Step::Stall(Vec::new())], vec![Step::Say(ok("two"))]]).await;
+    let options = Options { in_flight: 1, ..Options::default() };
+    let entry = format!("http://{}", upstream.address);
+    let (one, other) = (client_with(&[&entry], options.clone()), client_with(&[&entry], options));
+    let mut first = Box::pin(one.send(upstream.call()));
+    assert!(tokio::time::timeout(SHORT, &mut first).await.is_err());
+    assert_eq!(failure(&other, upstream.call()).await, Kind::Busy.unsent());
+    drop(first);
+    assert_eq!(other.send(upstream.call()).await.expect("has its place").body, b"two");
+}
+
+/// Its queue of connections is full, so that nobody is answered: what a dead machine looks like.
+#[tokio::test]
+async fn a_silent_address_does_not_hold_up_the_next() {
+    let upstream = Upstream::start(vec![vec![Step::Say(ok("one"))]]).await;
+    let silent = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("is made");
+    let dead = SocketAddr::new(Ipv4Addr::new(127, 0, 0, 2).into(), upstream.address.port());
+    silent.bind(&dead.into()).expect("the other address has the port free");
+    silent.listen(0).expect("listens");
+    let mut filling = Vec::new();
+    while let Ok(stream) = tokio::time::timeout(SHORT, TcpStream::connect(dead)).await {
+        filling.push(stream.expect("is queued"));
+    }
+    let entries = ["http://inside.example:*", "http://127.0.0.0/8:*"];
+    let client = client_with(&entries, Options::default());
+    client.shared.resolver.set("inside.example", vec![dead.ip(), upstream.address.ip()]);
+    let url = format!("http://inside.example:{}/", dead.port());
+    let limits = Limits { connect: Duration::from_secs(60), total: Duration::from_secs(60), ..LIMITS };
+    let started = tokio::time::Instant::now();
+    assert_eq!(client.send(Call { url, limits, ..upstream.call() }).await.expect("is answered").body, b"one");
+    // A fair share of the minute would have been half of it.
+    assert!(started.elapsed() < Duration::from_secs(20));
+}
+
 #[tokio::test]
 async fn a_name_reaches_a_private_address_that_is_named_too() {
     let upstream = Upstream::start(vec![vec![Step::Say(ok("one"))]]).await;

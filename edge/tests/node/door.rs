@@ -71,13 +71,67 @@ async fn a_busy_loop_is_ended_and_holds_nobody_up() {
     let node = start(Accomplice::new(), |config| config.surroundings.limits.max_cpu = Duration::from_millis(200));
     let addr = node.addr();
     let looping = tokio::spawn(async move { ask(addr, "POST", "/loop", "").await });
-    let mut beside = 0;
+    let mut beside = Vec::new();
     while !looping.is_finished() {
+        let asked = Instant::now();
         assert_eq!(ask(addr, "GET", "/other", "").await.status, 200);
-        beside += 1;
+        beside.push(asked.elapsed());
     }
-    assert!(beside > 5, "{beside} requests beside a busy guest");
+    assert!(beside.len() > 5, "{} requests beside a busy guest", beside.len());
+    beside.sort_unstable();
+    let p99 = beside[beside.len() * 99 / 100];
+    assert!(p99 < Duration::from_secs(1), "{p99:?}");
     assert_eq!(looping.await.expect("an answer").code(), "instance_lost");
+}
+
+#[tokio::test]
+async fn those_beside_a_busy_loop_are_lost_with_it_and_do_not_lengthen_it() {
+    let node = start(Accomplice::new(), |config| {
+        config.limits.request_time = Duration::from_mins(1);
+        let limits = &mut config.surroundings.limits;
+        (limits.max_instances, limits.in_flight, limits.max_in_flight) = (1, 1000, 1000);
+        limits.max_cpu = Duration::from_millis(200);
+    });
+    let addr = node.addr();
+    let begun = Instant::now();
+    let mut looping = Client::connect(addr).await;
+    looping.send(request("POST", "/loop", "")).await;
+    let looping = tokio::spawn(async move { looping.answer().await.expect("an answer") });
+    // Each arrival wakes the store while its guest is in the middle of its work.
+    let mut beside = tokio::task::JoinSet::new();
+    while !looping.is_finished() && beside.len() < 90 {
+        beside.spawn(async move { ask(addr, "POST", "/other", "").await });
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    assert_eq!(looping.await.expect("an answer").code(), "instance_lost");
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    let mut lost = 0;
+    while let Some(answer) = beside.join_next().await {
+        let answer = answer.expect("an answer");
+        // The last may have come after the end, into a new instance.
+        if answer.status != 200 {
+            assert_eq!(answer.code(), "instance_lost");
+            lost += 1;
+        }
+    }
+    assert!(lost > 0);
+    assert_eq!(ask(addr, "POST", "/other", "").await.status, 200);
+}
+
+#[tokio::test]
+async fn many_requests_leave_no_memory_behind() {
+    let node = start(Accomplice::new(), |config| config.surroundings.limits.max_reuse = 50);
+    let mut client = Client::connect(node.addr()).await;
+    let mut after = Vec::new();
+    for _ in 0..4 {
+        for _ in 0..500 {
+            client.send(request("POST", "/echo", &"x".repeat(4096))).await;
+            assert_eq!(client.answer().await.expect("an answer").status, 200);
+        }
+        after.push(crate::overload::resident_bytes());
+    }
+    // The first rounds fill pools and arenas; other tests of this program may run beside.
+    assert!(after[3].saturating_sub(after[1]) < 16 << 20, "{after:?}");
 }
 
 #[tokio::test]
@@ -140,7 +194,9 @@ async fn a_full_node_says_so_and_recovers() {
     while refused == 0 {
         let answer = ask(addr, "POST", "/other", "").await;
         if answer.status == 503 {
-            assert_eq!((answer.code().as_str(), answer.field("retry-after")), ("overloaded", Some("1")));
+            assert_eq!(answer.code(), "overloaded");
+            let after = answer.field("retry-after").expect("when to come back");
+            assert!(["1", "2", "3"].contains(&after), "{after}");
             refused += 1;
         }
     }

@@ -37,6 +37,13 @@ pub(crate) fn with_an_import() -> Vec<u8> {
     finish(module, &resolve, package)
 }
 
+/// The hostile guest of the other door.
+pub(crate) fn http_component() -> Vec<u8> {
+    let mut resolve = Resolve::default();
+    let package = resolve.push_str("http_guest.wit", include_str!("http_guest.wit")).expect("valid WIT");
+    finish(include_str!("http_guest.wat"), &resolve, package)
+}
+
 fn encode(text: &str) -> Vec<u8> {
     let mut resolve = Resolve::default();
     let (package, _) = resolve.push_path("../wit").expect("the world is readable");

@@ -5,6 +5,8 @@ mod client;
 mod door;
 mod front;
 mod guest;
+mod http_door;
 mod metrics;
+mod overload;
 mod start;
 mod traces;
