@@ -49,6 +49,11 @@ pub enum Command {
     /// The value goes to standard output and the rest to standard error, so that
     /// `$(edgepass keygen master)` is the value.
     Keygen(Keygen),
+    /// Look at what `serve` would be given, and say what is wrong and what to do
+    ///
+    /// Manifest, variables (by name), component, state folder, disk, limits, clock, and whether the
+    /// platforms can be reached. Changes nothing. Ends with 1 when a check failed.
+    Doctor(Doctor),
     /// Walk a login step by step: every request and answer, on a node and a simulator of its own
     Demo(Demo),
 }
@@ -379,6 +384,34 @@ pub enum KeyStatus {
     Current,
     /// Verifies what it signed before
     Previous,
+}
+
+/// `edgepass doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// The manifest
+    #[arg(long, value_name = "FILE", default_value = "spin.toml")]
+    pub manifest: PathBuf,
+
+    /// The component to look at instead of the manifest's
+    #[arg(long, value_name = "FILE")]
+    pub component: Option<PathBuf>,
+
+    /// The state folder
+    #[arg(long, value_name = "DIR", default_value = ".edgepass")]
+    pub state_dir: PathBuf,
+
+    /// A variable, as for `serve`; repeatable
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub variable: Vec<String>,
+
+    /// Do not connect to the platforms
+    #[arg(long)]
+    pub offline: bool,
+
+    /// As JSON: {"ok", "checks": [{"check", "level", "found", "advice"}]}
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `edgepass demo`.

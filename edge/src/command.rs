@@ -1,6 +1,7 @@
 //! What each command of the command line does.
 
 pub mod demo;
+pub mod doctor;
 pub mod keygen;
 pub mod logs;
 pub mod operate;

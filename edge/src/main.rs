@@ -10,8 +10,8 @@ use edgepass_edge::{
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // The demo's answers are its output; everything else says what it does.
-    let level = if matches!(cli.command, Command::Demo(_)) { "error" } else { "info" };
+    // The demo's answers and the doctor's findings are their output; everything else says what it does.
+    let level = if matches!(cli.command, Command::Demo(_) | Command::Doctor(_)) { "error" } else { "info" };
     let format = if let Command::Serve(serve) = &cli.command { serve.log_format } else { log::Format::Text };
     log::init(level, format);
 
@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         Command::Status(status) => command::status::run(&status),
         Command::Logs(logs) => command::logs::run(&logs),
         Command::Keygen(keygen) => command::keygen::run(&keygen),
+        Command::Doctor(doctor) => command::doctor::run(&doctor),
         Command::Demo(demo) => command::demo::run(demo),
     };
     match done {

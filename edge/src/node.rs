@@ -184,7 +184,8 @@ fn off_runtime<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-fn load(
+/// Compiles the component or takes it from the cache, checks and starts it. Blocks; call outside a runtime.
+pub(crate) fn load(
     component: &[u8],
     cache: Option<&Path>,
     capacity: Capacity,

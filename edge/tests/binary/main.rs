@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, clippy::missing_panics_doc)]
 
+mod doctor;
 mod durability;
 mod keygen;
 mod operate;

@@ -1,0 +1,127 @@
+//! `edgepass doctor`: what it finds, what it says, how it ends.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+
+use crate::running::bare;
+
+/// What `edgepass doctor` says about this state folder, and whether it ends well.
+fn doctor(state: &Path, arguments: &[&str]) -> (bool, Value) {
+    let output = run(state, &[&["--json"], arguments].concat());
+    let said = serde_json::from_slice(&output.stdout);
+    let said = said.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+    (output.status.success(), said)
+}
+
+fn run(state: &Path, arguments: &[&str]) -> Output {
+    // The same surroundings as `serve` has in the other tests.
+    let serve = bare(state);
+    let mut command = Command::new(serve.get_program());
+    command.current_dir(serve.get_current_dir().unwrap()).env_clear().env("PATH", "/usr/bin:/bin");
+    command.args(["doctor", "--state-dir"]).arg(state).args(arguments).output().unwrap()
+}
+
+/// Level, finding and advice of the checks of this name.
+fn of<'a>(said: &'a Value, check: &str) -> Vec<(&'a str, &'a str, &'a str)> {
+    let checks = said["checks"].as_array().unwrap().iter().filter(|found| found["check"] == check);
+    let text = |found: &'a Value, member: &str| found[member].as_str().unwrap();
+    checks.map(|found| (text(found, "level"), text(found, "found"), text(found, "advice"))).collect()
+}
+
+const SETTINGS: &[&str] = &[
+    "--variable",
+    "master_key=bWFzdGVyLWtleS1vZi1hLXRlc3QtMzItYnl0ZXMtbG9uZw",
+    "--variable",
+    "subject_key=c3ViamVjdC1rZXktb2YtYS10ZXN0LTMyLWJ5dGVzLWxvbmc",
+    "--variable",
+    "wechat_appid=wx1234567890abcdef",
+    "--variable",
+    "wechat_secret=CANARY0123456789CANARY0123456789",
+];
+
+#[test]
+fn what_is_in_order_is_said_to_be() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let (well, said) = doctor(&state, &[SETTINGS, &["--offline"]].concat());
+    assert!(well && said["ok"] == true, "{said:#}");
+    for check in ["manifest", "variables", "outbound", "component", "state", "clock", "platforms"] {
+        let found = of(&said, check);
+        assert!(!found.is_empty() && found.iter().all(|(level, ..)| *level == "ok"), "{check}: {said:#}");
+    }
+    assert!(of(&said, "component")[0].1.contains("version"), "{said:#}");
+    assert!(!said.to_string().contains("CANARY"), "{said:#}");
+    assert!(!state.exists(), "it changes nothing");
+}
+
+#[test]
+fn what_is_missing_is_named_with_what_to_do() {
+    let state = tempfile::tempdir().unwrap();
+    let (well, said) = doctor(state.path(), &["--offline"]);
+    assert!(!well && said["ok"] == false);
+    let (level, found, advice) = of(&said, "variables")[0];
+    assert_eq!(level, "fail");
+    assert!(found.contains("master_key") && found.contains("subject_key") && advice.contains("keygen"), "{said:#}");
+
+    let short = [SETTINGS, &["--variable", "master_key=CANARY", "--offline"]].concat();
+    let (well, said) = doctor(state.path(), &short);
+    let (level, found, _) = of(&said, "component")[0];
+    assert!(!well && level == "fail" && found.contains("master_key"), "{said:#}");
+    assert!(!said.to_string().contains("CANARY"), "{said:#}");
+}
+
+#[test]
+fn a_manifest_that_is_none_is_named_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let manifest = folder.path().join("spin.toml");
+    fs::write(&manifest, "spin_manifest_version = 2\n[application]\nnmae = \"a\"\n").unwrap();
+    let (well, said) = doctor(folder.path(), &["--offline", "--manifest", manifest.to_str().unwrap()]);
+    let (level, found, _) = of(&said, "manifest")[0];
+    assert!(!well && level == "fail");
+    assert!(found.contains("spin.toml:3") && found.contains("did you mean `name`?"), "{found}");
+}
+
+#[test]
+fn a_state_folder_that_is_open_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("admin.token"), "x").unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(folder.path().join("admin.token"), fs::Permissions::from_mode(0o640)).unwrap();
+    let (well, said) = doctor(folder.path(), &[SETTINGS, &["--offline"]].concat());
+    let advice: Vec<_> =
+        of(&said, "state").into_iter().filter(|found| found.0 == "fail").map(|found| found.2).collect();
+    assert!(!well && advice.len() == 2, "{said:#}");
+    assert!(advice[0].starts_with("chmod 700 ") && advice[1].starts_with("chmod 600 "), "{advice:?}");
+}
+
+#[test]
+fn a_platform_that_is_not_there_is_told() {
+    let state = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("wechat_base_url=http://{free}");
+    let (well, said) = doctor(state.path(), &[SETTINGS, &["--variable", &url]].concat());
+    let (level, found, advice) = of(&said, "platforms")[0];
+    assert!(!well && level == "fail" && found.contains("not reached") && advice.contains("firewall"), "{said:#}");
+
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("wechat_base_url=http://{}", listener.local_addr().unwrap());
+    let (well, said) = doctor(state.path(), &[SETTINGS, &["--variable", &url]].concat());
+    assert!(well && of(&said, "platforms")[0].0 == "ok", "{said:#}");
+}
+
+#[test]
+fn for_people_it_is_lines() {
+    let state = tempfile::tempdir().unwrap();
+    let output = run(state.path(), &["--offline"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.lines().any(|line| line.starts_with("ok   manifest")), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("fail variables")), "{text}");
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(error.contains("1 of ") && error.contains("checks failed"), "{error}");
+}
