@@ -143,7 +143,7 @@ mod tests {
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(60);
+    const LONG: Duration = Duration::from_mins(1);
 
     /// How many wait.
     fn waiting(queue: &Queue) -> usize {

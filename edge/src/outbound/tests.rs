@@ -452,7 +452,7 @@ async fn a_silent_address_does_not_hold_up_the_next() {
     let client = client_with(&entries, Options::default());
     client.shared.resolver.set("inside.example", vec![dead.ip(), upstream.address.ip()]);
     let url = format!("http://inside.example:{}/", dead.port());
-    let limits = Limits { connect: Duration::from_secs(60), total: Duration::from_secs(60), ..LIMITS };
+    let limits = Limits { connect: Duration::from_mins(1), total: Duration::from_mins(1), ..LIMITS };
     let started = tokio::time::Instant::now();
     assert_eq!(client.send(Call { url, limits, ..upstream.call() }).await.expect("is answered").body, b"one");
     // A fair share of the minute would have been half of it.

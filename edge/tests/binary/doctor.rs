@@ -13,18 +13,25 @@ use crate::running::bare;
 
 /// What `edgepass doctor` says about this state folder, and whether it ends well.
 fn doctor(state: &Path, arguments: &[&str]) -> (bool, Value) {
-    let output = run(state, &[&["--json"], arguments].concat());
+    let output = run(state, arguments.iter().chain(&["--json"]));
     let said = serde_json::from_slice(&output.stdout);
     let said = said.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
     (output.status.success(), said)
 }
 
-fn run(state: &Path, arguments: &[&str]) -> Output {
+fn run<'a>(state: &Path, arguments: impl IntoIterator<Item = &'a &'a str>) -> Output {
     // The same surroundings as `serve` has in the other tests.
     let serve = bare(state);
     let mut command = Command::new(serve.get_program());
     command.current_dir(serve.get_current_dir().unwrap()).env_clear().env("PATH", "/usr/bin:/bin");
     command.args(["doctor", "--state-dir"]).arg(state).args(arguments).output().unwrap()
+}
+
+/// The same with settings that are in order, and then these arguments.
+fn doctor_of_good(state: &Path, arguments: &[&str]) -> (bool, Value) {
+    let settings = settings();
+    let settings: Vec<&str> = settings.iter().map(String::as_str).chain(arguments.iter().copied()).collect();
+    doctor(state, &settings)
 }
 
 /// Level, finding and advice of the checks of this name.
@@ -34,22 +41,26 @@ fn of<'a>(said: &'a Value, check: &str) -> Vec<(&'a str, &'a str, &'a str)> {
     checks.map(|found| (text(found, "level"), text(found, "found"), text(found, "advice"))).collect()
 }
 
-const SETTINGS: &[&str] = &[
-    "--variable",
-    "master_key=bWFzdGVyLWtleS1vZi1hLXRlc3QtMzItYnl0ZXMtbG9uZw",
-    "--variable",
-    "subject_key=c3ViamVjdC1rZXktb2YtYS10ZXN0LTMyLWJ5dGVzLWxvbmc",
-    "--variable",
-    "wechat_appid=wx1234567890abcdef",
-    "--variable",
-    "wechat_secret=CANARY0123456789CANARY0123456789",
-];
+/// Settings that are in order; the secret is one to look for.
+fn settings() -> Vec<String> {
+    let key = |what: &str| {
+        let made = Command::new(env!("CARGO_BIN_EXE_edgepass")).args(["keygen", "--quiet", what]).output().unwrap();
+        String::from_utf8(made.stdout).unwrap().trim().to_owned()
+    };
+    let settings = [
+        format!("master_key={}", key("master")),
+        format!("subject_key={}", key("subject")),
+        "wechat_appid=wx1234567890abcdef".into(),
+        "wechat_secret=CANARY0123456789CANARY0123456789".into(),
+    ];
+    settings.into_iter().flat_map(|setting| ["--variable".into(), setting]).collect()
+}
 
 #[test]
 fn what_is_in_order_is_said_to_be() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
-    let (well, said) = doctor(&state, &[SETTINGS, &["--offline"]].concat());
+    let (well, said) = doctor_of_good(&state, &["--offline"]);
     assert!(well && said["ok"] == true, "{said:#}");
     for check in ["manifest", "variables", "outbound", "component", "state", "clock", "platforms"] {
         let found = of(&said, check);
@@ -69,8 +80,7 @@ fn what_is_missing_is_named_with_what_to_do() {
     assert_eq!(level, "fail");
     assert!(found.contains("master_key") && found.contains("subject_key") && advice.contains("keygen"), "{said:#}");
 
-    let short = [SETTINGS, &["--variable", "master_key=CANARY", "--offline"]].concat();
-    let (well, said) = doctor(state.path(), &short);
+    let (well, said) = doctor_of_good(state.path(), &["--variable", "master_key=CANARY", "--offline"]);
     let (level, found, _) = of(&said, "component")[0];
     assert!(!well && level == "fail" && found.contains("master_key"), "{said:#}");
     assert!(!said.to_string().contains("CANARY"), "{said:#}");
@@ -93,7 +103,7 @@ fn a_state_folder_that_is_open_is_told() {
     fs::write(folder.path().join("admin.token"), "x").unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(folder.path().join("admin.token"), fs::Permissions::from_mode(0o640)).unwrap();
-    let (well, said) = doctor(folder.path(), &[SETTINGS, &["--offline"]].concat());
+    let (well, said) = doctor_of_good(folder.path(), &["--offline"]);
     let advice: Vec<_> =
         of(&said, "state").into_iter().filter(|found| found.0 == "fail").map(|found| found.2).collect();
     assert!(!well && advice.len() == 2, "{said:#}");
@@ -102,23 +112,24 @@ fn a_state_folder_that_is_open_is_told() {
 
 #[test]
 fn a_platform_that_is_not_there_is_told() {
-    let state = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let url = format!("wechat_base_url=http://{free}");
-    let (well, said) = doctor(state.path(), &[SETTINGS, &["--variable", &url]].concat());
+    let (well, said) = doctor_of_good(&state, &["--variable", &url]);
     let (level, found, advice) = of(&said, "platforms")[0];
     assert!(!well && level == "fail" && found.contains("not reached") && advice.contains("firewall"), "{said:#}");
 
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("wechat_base_url=http://{}", listener.local_addr().unwrap());
-    let (well, said) = doctor(state.path(), &[SETTINGS, &["--variable", &url]].concat());
+    let (well, said) = doctor_of_good(&state, &["--variable", &url]);
     assert!(well && of(&said, "platforms")[0].0 == "ok", "{said:#}");
 }
 
 #[test]
 fn for_people_it_is_lines() {
-    let state = tempfile::tempdir().unwrap();
-    let output = run(state.path(), &["--offline"]);
+    let folder = tempfile::tempdir().unwrap();
+    let output = run(&folder.path().join("state"), &["--offline"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(text.lines().any(|line| line.starts_with("ok   manifest")), "{text}");
     assert!(text.lines().any(|line| line.starts_with("fail variables")), "{text}");

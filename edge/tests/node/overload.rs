@@ -38,14 +38,14 @@ impl Tally {
     fn goodput(&self, from: Duration, to: Duration) -> f64 {
         let answers = self.0.lock().expect("not poisoned");
         let good = answers.iter().filter(|(_, at, status)| *status == 200 && (from..to).contains(at)).count();
-        f64::from(u32::try_from(good).expect("few")) / (to - from).as_secs_f64()
+        f64::from(u32::try_from(good).expect("few")) / to.saturating_sub(from).as_secs_f64()
     }
 
     /// Time from due to answer of those with `status` that were due from `from` on, the `share`-quantile.
     fn latency(&self, status: u16, from: Duration, share: f64) -> Duration {
         let answers = self.0.lock().expect("not poisoned");
         let of = answers.iter().filter(|(due, _, found)| *found == status && *due >= from);
-        let mut times: Vec<_> = of.map(|(due, answered, _)| *answered - *due).collect();
+        let mut times: Vec<_> = of.map(|(due, answered, _)| answered.saturating_sub(*due)).collect();
         times.sort_unstable();
         #[expect(
             clippy::cast_possible_truncation,
@@ -141,7 +141,7 @@ async fn at_ten_times_its_capacity_a_node_does_what_it_can() {
 
     let ended = begin.elapsed();
     let after = offer(addr, begin, CAPACITY / 2.0, usual).await;
-    let recovery = after.last_refused().map_or(Duration::ZERO, |last| last - ended);
+    let recovery = after.last_refused().map_or(Duration::ZERO, |last| last.saturating_sub(ended));
     say(&format!(
         "peak {peak:.1}/s, at ten times {goodput:.1}/s, served p99 {served:?}, refused p99 {refused:?}, \
          recovered within {recovery:?}, memory +{} KiB, {:?}",
