@@ -8,6 +8,7 @@ use crate::{
     engine::{Capacity, Compiler},
     kv,
     manifest::Manifest,
+    metrics::Metrics,
     node,
     outbound::{Policy, Shared},
     pool::Limits,
@@ -107,6 +108,7 @@ fn component(
         store: Arc::new(kv::Memory::new()),
         outbound,
         limits,
+        metrics: Metrics::default(),
     };
     let capacity = Capacity::for_instances(limits, NonZeroUsize::MIN);
     match node::load(&bytes, None, capacity, around) {
