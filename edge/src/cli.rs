@@ -51,7 +51,7 @@ pub enum Command {
     Keygen(Keygen),
     /// Look at what `serve` would be given, and say what is wrong and what to do
     ///
-    /// Manifest, variables (by name), component, state folder, disk, limits, clock, and whether the
+    /// Manifest, variables (by name), component, store, state folder, disk, limits, clock, and whether the
     /// platforms can be reached. Changes nothing. Ends with 1 when a check failed.
     Doctor(Doctor),
     /// Walk a login step by step: every request and answer, on a node and a simulator of its own
@@ -82,16 +82,9 @@ pub struct Serve {
     #[arg(long, value_name = "DIR", default_value = ".edgepass")]
     pub state_dir: PathBuf,
 
-    /// Where sessions are kept: `embedded` (in the state folder, durable when a login is answered),
-    /// `memory`, or the URL of a Redis or Valkey: `redis://HOST`, `rediss://`,
-    /// `redis+cluster://HOST,HOST`, `redis+sentinel://HOST,HOST/MASTER`; its password is taken from
-    /// `?password_file=FILE` or from `EDGEPASS_REDIS_PASSWORD` [default: what the runtime-config file says, else embedded]
-    #[arg(long, value_name = "WHERE")]
-    pub store: Option<Store>,
-
-    /// A runtime-config file as Spin has it; its `key_value_store.default` is read
-    #[arg(long, value_name = "FILE")]
-    pub runtime_config_file: Option<PathBuf>,
+    #[command(flatten)]
+    /// Where sessions are kept.
+    pub store_choice: StoreChoice,
 
     /// A variable of the manifest: NAME=VALUE, NAME=@FILE, @FILE.json or @FILE.toml; repeatable
     #[arg(long, value_name = "NAME=VALUE")]
@@ -117,6 +110,21 @@ pub struct Serve {
     #[command(flatten)]
     /// Development.
     pub development: Development,
+}
+
+/// Where sessions are kept.
+#[derive(Debug, Default, Args)]
+pub struct StoreChoice {
+    /// Where sessions are kept: `embedded` (in the state folder, durable when a login is answered),
+    /// `memory`, or the URL of a Redis or Valkey: `redis://HOST`, `rediss://`,
+    /// `redis+cluster://HOST,HOST`, `redis+sentinel://HOST,HOST/MASTER`; its password is taken from
+    /// `?password_file=FILE` or from `EDGEPASS_REDIS_PASSWORD` [default: what the runtime-config file says, else embedded]
+    #[arg(long, value_name = "WHERE")]
+    pub store: Option<Store>,
+
+    /// A runtime-config file as Spin has it; its `key_value_store.default` is read
+    #[arg(long, value_name = "FILE")]
+    pub runtime_config_file: Option<PathBuf>,
 }
 
 /// Switches for development: each is refused unless everything is on loopback.
@@ -400,6 +408,10 @@ pub struct Doctor {
     /// The state folder
     #[arg(long, value_name = "DIR", default_value = ".edgepass")]
     pub state_dir: PathBuf,
+
+    #[command(flatten)]
+    /// Where sessions are kept.
+    pub store_choice: StoreChoice,
 
     /// A variable, as for `serve`; repeatable
     #[arg(long, value_name = "NAME=VALUE")]

@@ -8,7 +8,7 @@ mod reach;
 use anyhow::bail;
 use serde_json::json;
 
-use crate::{cli, outbound::Shared};
+use crate::{cli, kv::redis::Severity, outbound::Shared};
 
 /// Checks everything and prints what was found.
 ///
@@ -17,6 +17,7 @@ use crate::{cli, outbound::Shared};
 pub fn run(doctor: &cli::Doctor) -> anyhow::Result<()> {
     let mut report = Report::default();
     let subject = application::check(doctor, &mut report);
+    store(doctor, &mut report);
     machine::check(doctor, subject.as_ref(), &mut report);
     if let Some(subject) = &subject {
         reach::check(doctor, subject, &mut report)?;
@@ -25,6 +26,18 @@ pub fn run(doctor: &cli::Doctor) -> anyhow::Result<()> {
     match report.count(Level::Fail) {
         0 => Ok(()),
         failed => bail!("{failed} of {} checks failed", report.0.len()),
+    }
+}
+
+/// A Redis says itself how fit it is; what it says has the advice in it.
+fn store(doctor: &cli::Doctor, report: &mut Report) {
+    match super::store::examine(&doctor.store_choice, &doctor.state_dir) {
+        Ok(findings) => findings.into_iter().for_each(|finding| match finding.severity {
+            Severity::Good => report.ok("store", finding.text),
+            Severity::Doubtful => report.warn("store", finding.text, ""),
+            Severity::Bad => report.fail("store", finding.text, ""),
+        }),
+        Err(error) => report.fail("store", format!("{error:#}"), "`edgepass serve --help` has the forms of --store"),
     }
 }
 

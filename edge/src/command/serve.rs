@@ -98,7 +98,7 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
     variables.component.set(SERVER_TIMING, "true");
     let settings = manifest.component.settings;
     let policy = Policy::parse(&variables.allowed_outbound_hosts)?;
-    let (outbound, metrics) = (settings.outbound(), metrics(serve)?);
+    let outbound = settings.outbound();
     metrics.register(|registry| outbound.guards.metrics().register(registry));
     let node = Node::start(node::Config {
         listen: serve.listen,

@@ -15,7 +15,7 @@ use crate::{
     cli,
     kv::{
         self, Metered, SharedBackend,
-        redis::{Address, Options, Redis},
+        redis::{Address, Finding, Options, Redis, Severity},
     },
     manifest::without_value,
     metrics::Metrics,
@@ -23,12 +23,7 @@ use crate::{
 
 /// Opens what is asked for, says in the log what that is, and has its calls counted in `metrics`.
 pub(crate) fn open(serve: &cli::Serve, timeout: Duration, metrics: &Metrics) -> anyhow::Result<SharedBackend> {
-    let chosen = match (&serve.store, &serve.runtime_config_file) {
-        (Some(place), _) => Place::parse(&place.0, &serve.state_dir)?,
-        (None, Some(file)) => Place::of_file(file, &serve.state_dir)?,
-        (None, None) => Place::Folder(serve.state_dir.join(FOLDER)),
-    };
-    let backend: SharedBackend = match chosen {
+    let backend: SharedBackend = match Place::chosen(&serve.store_choice, &serve.state_dir)? {
         Place::Memory => {
             tracing::info!("the store is in memory");
             Arc::new(kv::Memory::new())
@@ -50,6 +45,20 @@ pub(crate) fn open(serve: &cli::Serve, timeout: Duration, metrics: &Metrics) -> 
     Ok(Arc::new(Metered::new(backend, calls)))
 }
 
+/// What is to be said of the store that is asked for, without opening it: a Redis is looked at.
+pub(crate) fn examine(choice: &cli::StoreChoice, state: &Path) -> anyhow::Result<Vec<Finding>> {
+    Ok(match Place::chosen(choice, state)? {
+        Place::Redis(address) => kv::redis::doctor(&address.or_password(env::var(PASSWORD).ok())),
+        Place::Memory => vec![Finding {
+            severity: Severity::Doubtful,
+            text: "in memory: every session ends with the node; for more than a trial leave --store out".into(),
+        }],
+        Place::Folder(folder) => {
+            vec![Finding { severity: Severity::Good, text: format!("embedded, in {}", folder.display()) }]
+        }
+    })
+}
+
 enum Place {
     Memory,
     Folder(PathBuf),
@@ -57,6 +66,14 @@ enum Place {
 }
 
 impl Place {
+    fn chosen(choice: &cli::StoreChoice, state: &Path) -> anyhow::Result<Self> {
+        match (&choice.store, &choice.runtime_config_file) {
+            (Some(place), _) => Self::parse(&place.0, state),
+            (None, Some(file)) => Self::of_file(file, state),
+            (None, None) => Ok(Self::Folder(state.join(FOLDER))),
+        }
+    }
+
     fn parse(text: &str, state: &Path) -> anyhow::Result<Self> {
         match text {
             "memory" => Ok(Self::Memory),

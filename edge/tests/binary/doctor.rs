@@ -62,7 +62,7 @@ fn what_is_in_order_is_said_to_be() {
     let state = folder.path().join("state");
     let (well, said) = doctor_of_good(&state, &["--offline"]);
     assert!(well && said["ok"] == true, "{said:#}");
-    for check in ["manifest", "variables", "outbound", "component", "state", "clock", "platforms"] {
+    for check in ["manifest", "variables", "outbound", "component", "store", "state", "clock", "platforms"] {
         let found = of(&said, check);
         assert!(!found.is_empty() && found.iter().all(|(level, ..)| *level == "ok"), "{check}: {said:#}");
     }
@@ -124,6 +124,24 @@ fn a_platform_that_is_not_there_is_told() {
     let url = format!("wechat_base_url=http://{}", listener.local_addr().unwrap());
     let (well, said) = doctor_of_good(&state, &["--variable", &url]);
     assert!(well && of(&said, "platforms")[0].0 == "ok", "{said:#}");
+}
+
+#[test]
+fn the_store_that_is_asked_for_is_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for (store, level, part) in [
+        ("memory", "warn", "every session ends"),
+        ("embedded", "ok", "embedded"),
+        (&format!("redis://:CANARY@{free}"), "fail", "cannot be used"),
+        ("ftp://:CANARY@h", "fail", "--store takes"),
+    ] {
+        let (_, said) = doctor(&state, &["--offline", "--store", store]);
+        let found = of(&said, "store");
+        assert!(found.iter().any(|found| found.0 == level && found.1.contains(part)), "{store}: {found:?}");
+        assert!(!said.to_string().contains("CANARY"), "{said:#}");
+    }
 }
 
 #[test]
