@@ -278,6 +278,8 @@ impl Core {
             headers: [(http::header::HOST, http::HeaderValue::from_static("bench"))].into_iter().collect(),
             body: Bytes::from(format!(r#"{{"code":"{code}"}}"#)),
             client: ([127, 0, 0, 1], 1).into(),
+            secure: false,
+            route: None,
             trace_id: "bench".into(),
             deadline: Instant::now() + Duration::from_secs(30),
         };

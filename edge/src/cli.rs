@@ -23,7 +23,7 @@ pub enum Command {
     /// Settings come from `--variable`, then from `SPIN_VARIABLE_<NAME>` in the environment or in
     /// .env, then from the manifest's defaults. The bound address is printed on one line. SIGTERM
     /// and Ctrl-C stop accepting, finish what is under way, and end; a second one ends at once.
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Run the simulated platforms alone
     ///
     /// It logs anyone in as anyone, so it listens on loopback only.
@@ -74,6 +74,15 @@ pub struct Serve {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0", hide_default_value = true)]
     pub admin: Option<SocketAddr>,
 
+    /// The certificate of the public listener, in PEM, with those between it and a root; both files
+    /// are read again when they change [default: `SPIN_TLS_CERT`, else the manifest's, else no TLS]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// Its private key, in PEM [default: `SPIN_TLS_KEY`, else the manifest's]
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+
     /// The component to serve instead of the manifest's: of world `node`, or any `wasi:http` one
     #[arg(long, value_name = "FILE")]
     pub component: Option<PathBuf>,
@@ -106,6 +115,11 @@ pub struct Serve {
     /// Core threads [default: the manifest's, else one per CPU]
     #[arg(long, value_name = "N")]
     pub cores: Option<NonZeroUsize>,
+
+    /// Say whether this would start, and do not: the manifest, its settings, the component and the
+    /// certificate are read and checked, the component is compiled, nothing is listened on or opened
+    #[arg(long)]
+    pub check: bool,
 
     #[command(flatten)]
     /// Development.

@@ -1,6 +1,14 @@
 //! From HTTP to the flat request and back, within limits. One `Front` per core; connections are
 //! served by it, accepted elsewhere ([`crate::server`]).
 
+mod body;
+mod guard;
+mod metrics;
+mod origin;
+mod pace;
+mod request;
+mod trace;
+
 use std::{
     convert::Infallible,
     net::SocketAddr,
@@ -13,22 +21,39 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, uri::PathAndQuery};
+use http::{HeaderValue, Method, StatusCode, Version, header, request::Parts};
 use http_body::Body as _;
-use http_body_util::{BodyExt, Full};
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use http_body_util::Full;
+use hyper::{
+    body::Incoming,
+    server::conn::{http1, http2},
+    service::service_fn,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use ipnet::IpNet;
 use tokio::{
-    net::TcpStream,
-    time::{timeout, timeout_at},
+    io::{AsyncRead, AsyncReadExt as _, AsyncWrite},
+    sync::watch,
+    time::timeout_at,
 };
 
+use self::{
+    origin::Origin,
+    pace::{Length, Pace, Paced, Times},
+    trace::Names,
+};
 use crate::{
     fields::{self, is_hop_by_hop},
     handler::{Admission, CoreHandler, Head, Request, Response},
+    manifest::{Route, Routes},
     observer::Observer,
-    pace::{Pace, Paced},
     problem::Problem,
+};
+
+pub(crate) use self::{guard::Key, origin::is_trusted};
+pub use self::{
+    guard::{By, Guard, Limit, Rate},
+    metrics::Metrics,
 };
 
 /// Limits on what a client may send, and how long it may take.
@@ -37,18 +62,24 @@ pub struct Limits {
     /// Longest request body, in bytes; longer is 413.
     pub max_body_bytes: usize,
     /// Longest request head that is waited for, in bytes; longer is 431, unless it came in one piece
-    /// with its end. At least 8192.
+    /// with its end. At least 8192. Over HTTP/2 a head has 16 KiB at most, counted as RFC 9113 §6.5.2
+    /// does.
     pub max_head_bytes: usize,
     /// Most header fields; more is 431.
     pub max_headers: usize,
     /// From a head's first byte, or a connection's begin, until it is there whole; then the
-    /// connection is closed.
+    /// connection is closed. A TLS handshake has as long.
     pub head_time: Duration,
     /// How long a connection may stay open between an answer and the next request. The default is
     /// above the 60 s after which nginx gives up an idle upstream connection.
     pub idle_time: Duration,
     /// Until the body is there whole; longer is 408.
     pub body_time: Duration,
+    /// Slowest rate, in bytes a second, at which a body may come and an answer be taken, once it has
+    /// taken five seconds, or [`Limits::write_time`].
+    pub min_rate: u32,
+    /// How long a client may leave an answer untaken; then the connection is closed.
+    pub write_time: Duration,
     /// From the end of the body to the answer; longer is 504.
     pub request_time: Duration,
     /// `server-timing` of the component reaches the client. It tells which check failed, and when.
@@ -64,79 +95,209 @@ impl Default for Limits {
             head_time: Duration::from_secs(10),
             idle_time: Duration::from_secs(75),
             body_time: Duration::from_secs(10),
+            min_rate: 500,
+            write_time: Duration::from_secs(10),
             request_time: Duration::from_secs(15),
             server_timing: false,
         }
     }
 }
 
+impl Limits {
+    fn times(&self) -> Times {
+        Times { head: self.head_time, idle: self.idle_time, write: self.write_time, min_rate: self.min_rate }
+    }
+}
+
+/// What a front knows of its surroundings. Shared by all cores.
+#[derive(Default)]
+pub struct Context {
+    /// Whose word about the client's address is taken: `X-Forwarded-For`, `X-Forwarded-Proto`.
+    pub trusted_proxies: Vec<IpNet>,
+    /// How often a client may ask.
+    pub guard: Guard,
+    /// The manifest's routes; a path that none matches is 404. Without any, everything passes.
+    pub routes: Routes,
+    /// What `/.well-known/spin/*` says; without it the handler is asked for these.
+    pub application: Option<Application>,
+    /// `/readyz` is 503 once this says so, whatever the handler would say.
+    pub readiness: Readiness,
+    /// What is counted.
+    pub metrics: Metrics,
+}
+
+/// The application as `/.well-known/spin/info` names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Application {
+    /// Name of the manifest.
+    pub name: String,
+    /// Its version, where it has one.
+    pub version: Option<String>,
+}
+
+/// Whether the node wants to be sent new clients. Clones say the same.
+#[derive(Clone, Debug, Default)]
+pub struct Readiness(Arc<std::sync::atomic::AtomicBool>);
+
+impl Readiness {
+    /// Whether it does.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        !self.0.load(Relaxed)
+    }
+
+    /// It does not any more.
+    pub fn leave(&self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// How a connection is told to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Stage {
+    /// Not at all.
+    Stay,
+    /// With its next answer: `connection: close`, GOAWAY.
+    Leave,
+    /// With the answer under way, or at once when there is none.
+    Close,
+}
+
 /// The front of one core.
 pub(crate) struct Front<C> {
     handler: C,
     limits: Limits,
+    context: Arc<Context>,
     ids: Arc<AtomicU64>,
-    http: http1::Builder,
+    http1: http1::Builder,
+    http2: http2::Builder<OnCore>,
     observer: Option<Observer>,
 }
 
+/// A connection as it was accepted.
+pub(crate) struct Connection<S> {
+    pub(crate) stream: S,
+    pub(crate) peer: SocketAddr,
+    /// Whether `stream` is TLS.
+    pub(crate) secure: bool,
+    /// Whether HTTP/2 was agreed on; otherwise the first bytes tell.
+    pub(crate) http2: bool,
+}
+
 impl<C: CoreHandler> Front<C> {
-    pub(crate) fn new(handler: C, limits: Limits, ids: Arc<AtomicU64>) -> Self {
-        let mut http = http1::Builder::new();
+    pub(crate) fn new(handler: C, limits: Limits, context: Arc<Context>, ids: Arc<AtomicU64>) -> Self {
+        let mut http1 = http1::Builder::new();
         // Heads are timed by `Pace`.
-        http.timer(TokioTimer::new())
+        http1
+            .timer(TokioTimer::new())
             .header_read_timeout(None)
             // A client that has said all may still listen; one that is gone is noticed when written to.
             .half_close(true)
             .max_buf_size(limits.max_head_bytes.max(8192))
             .max_headers(limits.max_headers);
-        Self { observer: handler.observer(), handler, limits, ids, http }
+        let mut http2 = http2::Builder::new(OnCore);
+        http2
+            .timer(TokioTimer::new())
+            // nginx has 128, and RFC 9113 §6.5.2 wants 100 at least. Each may hold a body.
+            .max_concurrent_streams(MAX_STREAMS)
+            // Sent and not yet read: for a stream, and for a connection whatever its streams.
+            .initial_stream_window_size(64 << 10)
+            .initial_connection_window_size(256 << 10)
+            .max_frame_size(16 << 10)
+            // Also bounds CONTINUATION frames: h2 allows as many as such a head needs, and a few more.
+            .max_header_list_size(16 << 10)
+            // CVE-2023-44487 and its like: streams a client resets before they are accepted, and
+            // streams it makes the node reset. More ends the connection.
+            .max_pending_accept_reset_streams(20)
+            .max_local_error_reset_streams(1024)
+            .max_send_buf_size(64 << 10)
+            // `Pace` ends what is idle; a ping would only find out sooner who has gone.
+            .keep_alive_interval(None);
+        Self { observer: handler.observer(), handler, limits, context, ids, http1, http2 }
     }
 
     pub(crate) fn handler(&self) -> &C {
         &self.handler
     }
 
-    /// Serves `stream` to its end. Once `drain` is ready, the connection ends with the answer
-    /// under way, or at once when there is none.
-    pub(crate) async fn serve(self: Rc<Self>, stream: TcpStream, client: SocketAddr, drain: impl Future<Output = ()>) {
-        // Answers are written in one piece; Nagle's wait for the client's acknowledgement buys nothing.
-        drop(stream.set_nodelay(true));
-        let pace = Pace::new(self.limits.head_time, self.limits.idle_time);
-        let (front, served) = (self.clone(), pace.clone());
-        let service = service_fn(move |message| {
-            let (front, served) = (front.clone(), served.clone());
-            async move {
-                served.request_begins();
-                let answer = front.answer(message, client).await;
-                served.request_ends();
-                Ok::<_, Infallible>(answer.map(Full::new))
+    pub(crate) fn metrics(&self) -> Metrics {
+        self.context.metrics.clone()
+    }
+
+    /// Serves a connection to its end, or until it has kept the node waiting for too long.
+    pub(crate) async fn serve<S>(self: Rc<Self>, connection: Connection<S>, mut stage: watch::Receiver<Stage>)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + 'static,
+    {
+        let Connection { mut stream, peer, secure, http2 } = connection;
+        let pace = Pace::new(self.limits.times());
+        let mut first = BytesMut::new();
+        let http2 = http2
+            || tokio::select! {
+                biased;
+                http2 = is_http2(&mut stream, &mut first) => http2,
+                waiting_for = pace.expired() => return self.context.metrics.expired(waiting_for),
+                // What a client has sent before it could know is on its way already.
+                () = async { closing(&mut stage).await; tokio::time::sleep(LATE_FIRST_BYTE).await } => return,
+            };
+        let stream = TokioIo::new(Paced::new(stream, pace.clone(), first.freeze()));
+        let hop = Hop { peer, secure, pace: pace.clone(), stage: stage.clone() };
+        let service = service_fn(|message| self.clone().exchange(message, hop.clone()));
+        let ended = if http2 {
+            pace.is_http2();
+            let connection = self.http2.serve_connection(stream, service);
+            tokio::pin!(connection);
+            tokio::select! {
+                biased;
+                ended = connection.as_mut() => Some(ended),
+                waiting_for = pace.expired() => { self.context.metrics.expired(waiting_for); None }
+                // GOAWAY loses nothing, so it need not wait for an answer to go with.
+                () = leaving(&mut stage) => {
+                    connection.as_mut().graceful_shutdown();
+                    tokio::select! { ended = connection => Some(ended), _ = pace.expired() => None }
+                }
             }
-        });
-        let stream = Paced { stream, pace: pace.clone() };
-        let connection = self.http.serve_connection(TokioIo::new(stream), service);
-        tokio::pin!(connection, drain);
-        let ended = tokio::select! {
-            biased;
-            ended = connection.as_mut() => ended,
-            () = pace.expired() => return,
-            () = drain => {
-                connection.as_mut().graceful_shutdown();
-                tokio::select! {
-                    ended = connection => ended,
-                    () = pace.expired() => return,
+        } else {
+            let connection = self.http1.serve_connection(stream, service);
+            tokio::pin!(connection);
+            tokio::select! {
+                biased;
+                ended = connection.as_mut() => Some(ended),
+                waiting_for = pace.expired() => { self.context.metrics.expired(waiting_for); None }
+                () = closing(&mut stage) => {
+                    connection.as_mut().graceful_shutdown();
+                    tokio::select! { ended = connection => Some(ended), _ = pace.expired() => None }
                 }
             }
         };
-        if let Err(error) = ended {
-            tracing::debug!(%client, %error, "connection ended");
+        if let Some(Err(error)) = ended {
+            tracing::debug!(%peer, %error, "connection ended");
         }
     }
 
-    async fn answer(&self, message: http::Request<Incoming>, client: SocketAddr) -> Response {
+    async fn exchange(
+        self: Rc<Self>,
+        message: http::Request<Incoming>,
+        hop: Hop,
+    ) -> Result<http::Response<Full<Bytes>>, Infallible> {
+        let http2 = message.version() == Version::HTTP_2;
+        self.context.metrics.request(if http2 { "2" } else { "1" });
+        let _under_way = UnderWay::begin(&hop.pace, &message);
+        let head_only = message.method() == Method::HEAD;
+        let mut answer = self.answer(message, &hop).await;
+        if !http2 && *hop.stage.borrow() >= Stage::Leave {
+            answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        // hyper leaves the body away itself for HTTP/1 only.
+        Ok(answer.map(|body| Full::new(if http2 && head_only { Bytes::new() } else { body })))
+    }
+
+    async fn answer(&self, message: http::Request<Incoming>, hop: &Hop) -> Response {
         let id = self.ids.fetch_add(1, Relaxed);
-        let trace_id = trace_id(message.headers(), id);
+        let names = Names::read(message.headers(), id);
+        let origin = Origin::of(hop.peer, hop.secure, message.headers(), &self.context.trusted_proxies);
         let observed = self.observer.as_ref().map(|observer| observer.begin(&message));
-        let mut answer = match self.read(message, client, id, &trace_id).await {
+        let mut answer = match self.read(message, origin, id, &names).await {
             Ok(request) => {
                 if let Some(observed) = &observed {
                     observed.received(request.body.len());
@@ -144,14 +305,17 @@ impl<C: CoreHandler> Front<C> {
                 let deadline = request.deadline;
                 timeout_at(deadline.into(), self.handler.handle(request))
                     .await
-                    .unwrap_or_else(|_| Problem::Deadline.answer(&trace_id))
+                    .unwrap_or_else(|_| Problem::Deadline.answer(&names.trace_id))
             }
             Err(answer) => *answer,
         };
         if let Some(observed) = observed {
-            observed.end(&answer, &trace_id);
+            observed.end(&answer, &names.trace_id);
         }
-        self.finish(&mut answer, &trace_id);
+        if answer.status() == StatusCode::UNAUTHORIZED {
+            self.context.guard.refused(origin.client.ip());
+        }
+        self.finish(&mut answer, &names);
         answer
     }
 
@@ -159,44 +323,39 @@ impl<C: CoreHandler> Front<C> {
     async fn read(
         &self,
         message: http::Request<Incoming>,
-        client: SocketAddr,
+        origin: Origin,
         id: u64,
-        trace_id: &str,
+        names: &Names,
     ) -> Result<Request, Box<Response>> {
-        let refused = |problem: Problem| Box::new(problem.answer(trace_id));
-        let (parts, body) = message.into_parts();
-        let (method, mut headers) = (parts.method, parts.headers);
-        let target = target(&parts.uri).map_err(refused)?;
-        check(&headers).map_err(refused)?;
-        let head = Head { method: &method, target: &target, headers: &headers, client, trace_id };
+        let refused = |problem: Problem| Box::new(problem.answer(&names.trace_id));
+        let (mut parts, body) = message.into_parts();
+        let target = request::target(&mut parts).map_err(refused)?;
+        request::check_framing(&parts).map_err(refused)?;
+        // hyper counts the fields of HTTP/1 only.
+        if parts.headers.len() > self.limits.max_headers {
+            return Err(refused(Problem::HeadTooLarge));
+        }
+        let Parts { method, mut headers, .. } = parts;
+        let client = origin.client;
+        let head = Head { method: &method, target: &target, headers: &headers, client, trace_id: &names.trace_id };
+        let route = self.context.admit(&head)?;
         let admission = match self.handler.admit(&head) {
             Ok(admission) => admission,
             Err(answer) => {
-                drop(self.read_body(body, Admission { max_body_bytes: Some(0), ..Admission::default() }).await);
+                let nothing = Admission { max_body_bytes: Some(0), ..Admission::default() };
+                drop(body::read(body, &self.limits, nothing).await);
                 return Err(answer);
             }
         };
-        let body = self.read_body(body, admission).await.map_err(refused)?;
-        strip(&mut headers);
-        // `trace_id` makes only such bytes.
-        if let Ok(value) = HeaderValue::from_str(trace_id) {
-            headers.insert(X_TRACE_ID, value);
-        }
+        let body = body::read(body, &self.limits, admission).await.map_err(refused)?;
+        request::strip(&mut headers);
+        names.write(&mut headers);
+        let (secure, trace_id) = (origin.secure, names.trace_id.clone());
         let deadline = Instant::now() + admission.request_time.unwrap_or(self.limits.request_time);
-        Ok(Request { id, method, target, headers, body, client, trace_id: trace_id.into(), deadline })
+        Ok(Request { id, method, target, headers, body, client, secure, route, trace_id, deadline })
     }
 
-    async fn read_body(&self, body: Incoming, admission: Admission) -> Result<Bytes, Problem> {
-        if body.is_end_stream() {
-            return Ok(Bytes::new());
-        }
-        let max = admission.max_body_bytes.unwrap_or(self.limits.max_body_bytes);
-        timeout(admission.body_time.unwrap_or(self.limits.body_time), collect(body, max))
-            .await
-            .unwrap_or(Err(Problem::BodyTimeout))
-    }
-
-    fn finish(&self, answer: &mut Response, trace_id: &str) {
+    fn finish(&self, answer: &mut Response, names: &Names) {
         let bodiless = matches!(answer.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
         let length = answer.body().len();
         let head = answer.headers_mut();
@@ -208,178 +367,119 @@ impl<C: CoreHandler> Front<C> {
         if !self.limits.server_timing {
             head.remove(SERVER_TIMING);
         }
-        if let (false, Ok(value)) = (head.contains_key(X_TRACE_ID), HeaderValue::from_str(trace_id)) {
-            head.insert(X_TRACE_ID, value);
+        names.answer(head);
+    }
+}
+
+impl Context {
+    /// The manifest's route for a request, or the node's own answer to it.
+    fn admit(&self, head: &Head<'_>) -> Result<Option<Arc<Route>>, Box<Response>> {
+        let path = head.target.path();
+        if let Some(answer) = self.own(head) {
+            return Err(answer.into());
+        }
+        if let Err(exceeded) = self.guard.admit(head.client.ip(), path) {
+            self.metrics.limited(exceeded.scope);
+            return Err(Problem::RateLimited(exceeded.wait).answer(head.trace_id).into());
+        }
+        match self.routes.find(path) {
+            None if !self.routes.is_empty() => Err(Problem::NotFound.answer(head.trace_id).into()),
+            route => Ok(route.cloned()),
         }
     }
-}
 
-/// Reads `body` to its end. What is beyond `max` is read too, within reason, and thrown away:
-/// closing a connection with unread bytes resets it, and the client may never see the 413.
-async fn collect(mut body: Incoming, max: usize) -> Result<Bytes, Problem> {
-    let declared = body.size_hint().exact().map_or(0, |length| usize::try_from(length).unwrap_or(usize::MAX));
-    if declared > max.saturating_add(MAX_DISCARDED_BYTES) {
-        return Err(Problem::PayloadTooLarge);
-    }
-    let mut whole = BytesMut::new();
-    let mut length = 0_usize;
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Problem::BadRequest("the body ended in the middle"))?;
-        let Ok(data) = frame.into_data() else { continue };
-        length = length.saturating_add(data.len());
-        if length > max.saturating_add(MAX_DISCARDED_BYTES) {
-            return Err(Problem::PayloadTooLarge);
+    /// Spin's paths, and that the node is not ready.
+    fn own(&self, head: &Head<'_>) -> Option<Response> {
+        let path = head.target.path();
+        if path == "/readyz" && !self.readiness.is_ready() {
+            return Some(Problem::Leaving.answer(head.trace_id));
         }
-        if length == declared && length > 0 && whole.is_empty() && length <= max {
-            return Ok(data);
+        let application = self.application.as_ref()?;
+        let (kind, body) = match path {
+            "/.well-known/spin/health" => ("text/plain", "OK".to_owned()),
+            "/.well-known/spin/info" => ("application/json", application.info()),
+            _ => return None,
+        };
+        if !matches!(*head.method, Method::GET | Method::HEAD) {
+            return None;
         }
-        if length <= max {
-            whole.extend_from_slice(&data);
+        let mut answer = Response::new(body.into());
+        answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        Some(answer)
+    }
+}
+
+impl Application {
+    /// As Spin writes it: without what there is not.
+    fn info(&self) -> String {
+        let mut info = serde_json::json!({ "name": self.name });
+        if let Some(version) = &self.version {
+            info["version"] = version.as_str().into();
+        }
+        info.to_string()
+    }
+}
+
+/// The connection a message came over.
+#[derive(Clone)]
+struct Hop {
+    peer: SocketAddr,
+    secure: bool,
+    pace: Rc<Pace>,
+    stage: watch::Receiver<Stage>,
+}
+
+/// A request under way, also when it is dropped.
+struct UnderWay(Rc<Pace>);
+
+impl UnderWay {
+    fn begin(pace: &Rc<Pace>, message: &http::Request<Incoming>) -> Self {
+        pace.request_begins(message.body().size_hint().exact().map_or(Length::Chunked, Length::Known));
+        Self(pace.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.request_ends();
+    }
+}
+
+/// Runs the streams of a connection on its core.
+#[derive(Clone, Copy)]
+struct OnCore;
+
+impl<F: Future + 'static> hyper::rt::Executor<F> for OnCore {
+    fn execute(&self, stream: F) {
+        tokio::task::spawn_local(async move { drop(stream.await) });
+    }
+}
+
+/// Reads as much as it takes to tell; what it read is in `first`.
+async fn is_http2(stream: &mut (impl AsyncRead + Unpin), first: &mut BytesMut) -> bool {
+    while PREFACE.starts_with(first) && first.len() < PREFACE.len() {
+        // The end and errors are hyper's to find, too.
+        if !matches!(stream.read_buf(first).await, Ok(1..)) {
+            return false;
         }
     }
-    if length > max { Err(Problem::PayloadTooLarge) } else { Ok(whole.freeze()) }
+    first.starts_with(PREFACE)
 }
 
-/// Most bytes of a body that is too long that are read only to be thrown away.
-const MAX_DISCARDED_BYTES: usize = 8 << 20;
+/// RFC 9113 §3.4.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-fn check(headers: &HeaderMap) -> Result<(), Problem> {
-    let mut hosts = headers.get_all(header::HOST).iter();
-    match (hosts.next(), hosts.next()) {
-        (Some(host), None) if http::uri::Authority::try_from(host.as_bytes()).is_ok() => {}
-        _ => return Err(Problem::BadRequest("a request has one Host field, and it is an authority")),
-    }
-    // What hyper reads as chunked may say more than that; whoever reads it otherwise disagrees
-    // about where the request ends.
-    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
-    match (codings.next(), codings.next()) {
-        (None, _) => Ok(()),
-        (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => Ok(()),
-        _ => Err(Problem::BadRequest("a body is sent whole or chunked")),
-    }
+/// Above what a client that opened a connection takes to use it.
+const LATE_FIRST_BYTE: Duration = Duration::from_millis(500);
+
+const MAX_STREAMS: u32 = 100;
+
+async fn leaving(stage: &mut watch::Receiver<Stage>) {
+    drop(stage.wait_for(|stage| *stage >= Stage::Leave).await);
 }
 
-fn target(uri: &http::Uri) -> Result<PathAndQuery, Problem> {
-    match uri.path_and_query() {
-        Some(target) if target.path().starts_with('/') => Ok(target.clone()),
-        _ => Err(Problem::BadRequest("the target is no path")),
-    }
+async fn closing(stage: &mut watch::Receiver<Stage>) {
+    drop(stage.wait_for(|stage| *stage == Stage::Close).await);
 }
 
-/// Takes out what speaks of this connection only (RFC 9110 §7.6.1), and every field that would
-/// pass for one that the node itself adds.
-fn strip(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .filter(|name| name != header::HOST)
-        .collect();
-    fields::remove(headers, |name| is_hop_by_hop(name) || name.as_str().starts_with("spin-") || named.contains(name));
-}
-
-/// The client's own id when it is well formed: `x-trace-id`, else the trace of a `traceparent`
-/// (W3C Trace Context §3.2, version 00); else 32 hexadecimal digits made here, which are both.
-fn trace_id(headers: &HeaderMap, id: u64) -> String {
-    let only = |name: &str| {
-        let mut values = headers.get_all(name).iter();
-        values.next().filter(|_| values.next().is_none())?.to_str().ok()
-    };
-    let own = only(X_TRACE_ID.as_str()).filter(|id| is_trace_id(id));
-    let parent = || {
-        let fields: Vec<&str> = only("traceparent")?.split('-').collect();
-        let ["00", trace, span, flags] = fields[..] else { return None };
-        (is_hex_id(trace, 32) && is_hex_id(span, 16) && flags.len() == 2 && is_hex(flags)).then_some(trace)
-    };
-    own.or_else(parent).map_or_else(
-        || {
-            // The number keeps them apart should the system have no random bytes.
-            let mut bytes = u128::from(id).to_be_bytes();
-            let _ = getrandom::fill(&mut bytes);
-            format!("{:032x}", u128::from_be_bytes(bytes))
-        },
-        str::to_owned,
-    )
-}
-
-fn is_trace_id(id: &str) -> bool {
-    (1..=64).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'))
-}
-
-/// Lower-case hex of this length, not all zero.
-fn is_hex_id(id: &str, length: usize) -> bool {
-    id.len() == length && is_hex(id) && id.bytes().any(|byte| byte != b'0')
-}
-
-fn is_hex(text: &str) -> bool {
-    text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-}
-
-const X_TRACE_ID: HeaderName = HeaderName::from_static("x-trace-id");
-const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        for (name, value) in fields {
-            headers.append(*name, HeaderValue::from_static(value));
-        }
-        headers
-    }
-
-    #[test]
-    fn a_client_cannot_speak_for_the_node_or_its_connection() {
-        let mut sent = headers(&[
-            ("host", "a"),
-            ("connection", "keep-alive, X-Private, host"),
-            ("x-private", "1"),
-            ("keep-alive", "5"),
-            ("te", "trailers"),
-            ("upgrade", "h2c"),
-            ("http2-settings", "AAMAAABkAAQAAP__"),
-            ("spin-client-addr", "6.6.6.6"),
-            ("spin-client-addr", "7.7.7.7"),
-            ("x-public", "1"),
-        ]);
-        strip(&mut sent);
-        assert_eq!(sent, headers(&[("host", "a"), ("x-public", "1")]));
-    }
-
-    #[test]
-    fn a_trace_id_is_taken_when_it_is_well_formed() {
-        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
-        assert_eq!(trace_id(&headers(&[("x-trace-id", "a_B-9"), ("traceparent", parent)]), 1), "a_B-9");
-        assert_eq!(trace_id(&headers(&[("traceparent", parent)]), 1), "4bf92f3577b34da6a3ce929d0e0e4736");
-        for bad in ["", "a b", "a\"b", "0123456789012345678901234567890123456789012345678901234567890123x"] {
-            let made = trace_id(
-                &headers(&[("x-trace-id", bad), ("traceparent", "00-00000000000000000000000000000000-1-1")]),
-                5,
-            );
-            assert!(is_hex_id(&made, 32), "{made}");
-        }
-        for bad in [
-            "zz-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
-            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
-            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
-            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
-            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-x",
-        ] {
-            assert_ne!(trace_id(&headers(&[("traceparent", bad)]), 5), "4bf92f3577b34da6a3ce929d0e0e4736", "{bad}");
-        }
-        let twice = trace_id(&headers(&[("x-trace-id", "aaa"), ("x-trace-id", "bbb")]), 5);
-        assert!(is_hex_id(&twice, 32), "which of two is meant is unknown: {twice}");
-    }
-
-    #[test]
-    fn a_target_is_a_path() {
-        assert_eq!(target(&"/a?b=c".parse().expect("a URI")).expect("a path"), "/a?b=c");
-        assert_eq!(target(&"http://h/a".parse().expect("a URI")).expect("a path"), "/a");
-        assert!(target(&"*".parse().expect("a URI")).is_err());
-        assert!(target(&"h:80".parse().expect("a URI")).is_err());
-    }
-}
+const SERVER_TIMING: header::HeaderName = header::HeaderName::from_static("server-timing");

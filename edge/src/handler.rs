@@ -1,12 +1,12 @@
 //! The one interface between the HTTP front and whatever answers: the pool of `node` components,
 //! `wasi:http` components, or the native core mounted by the harness.
 
-use std::{fmt, net::SocketAddr, time::Duration};
+use std::{fmt, net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, uri::PathAndQuery};
 
-use crate::observer::Observer;
+use crate::{manifest::Route, observer::Observer};
 
 /// A flat request as the front hands it on: read whole, within the limits, checked.
 #[derive(Clone)]
@@ -18,12 +18,17 @@ pub struct Request {
     /// Path and query.
     pub target: PathAndQuery,
     /// All header fields the client sent, without hop-by-hop fields and without `spin-*`.
-    /// `x-trace-id` is set to [`Request::trace_id`], whatever the client sent.
+    /// `x-trace-id` is set to [`Request::trace_id`], whatever the client sent, and `x-request-id` to
+    /// the client's own or the same. A `traceparent` is a valid one, and `tracestate` only beside it.
     pub headers: HeaderMap,
     /// The whole body.
     pub body: Bytes,
-    /// Address of the TCP peer.
+    /// Who asks: the TCP peer, or the client that a trusted proxy names, then with port 0.
     pub client: SocketAddr,
+    /// Whether the client speaks TLS, to this node or to a trusted proxy.
+    pub secure: bool,
+    /// The manifest's route for the target; `None` where no routes are known.
+    pub route: Option<Arc<Route>>,
     /// Names this request in logs and answers: the client's own id when it is well formed.
     pub trace_id: Box<str>,
     /// When the front gives up on the answer: it answers 504 and drops the handler's future.

@@ -1,7 +1,7 @@
 //! The edge node as one value: a component, its surroundings and a server.
 
 use std::{
-    net::SocketAddr,
+    net::{SocketAddr, TcpListener},
     num::NonZeroUsize,
     path::{Path, PathBuf},
     rc::Rc,
@@ -44,6 +44,10 @@ pub struct Config {
     pub cache: Option<PathBuf>,
     /// What the component is given.
     pub surroundings: Surroundings,
+    /// How the public listener is, beyond that.
+    pub options: server::Options,
+    /// A socket that listens already, for the admin listener.
+    pub inherited_admin: Option<TcpListener>,
 }
 
 /// Most connections at once, where nothing else is said.
@@ -53,6 +57,7 @@ pub const MAX_CONNECTIONS: usize = 10_000;
 pub struct Node {
     server: Server,
     admin: Option<Server>,
+    context: Arc<front::Context>,
     revision: Arc<Revision>,
     /// Outlives every instance.
     _engine: Arc<Engine>,
@@ -96,14 +101,18 @@ impl Node {
         let (engine, revision) = (Arc::new(engine), Arc::new(revision));
         let public = server::Config {
             listen: config.listen,
+            options: config.options,
             cores,
             max_connections: config.max_connections,
             limits: config.limits,
         };
+        let context = public.options.context.clone();
+        metrics.register(|registry| context.metrics.register(registry));
         let server = listen(public, Public::new(Observing::new(Live::new(revision.clone()), metrics.clone())))?;
         let admin = config.admin.map(|admin::Config { listen: address, token, routes }| {
             let private = server::Config {
                 listen: address,
+                options: server::Options { inherited: config.inherited_admin, ..server::Options::default() },
                 cores: NonZeroUsize::MIN,
                 max_connections: admin::MAX_CONNECTIONS,
                 limits: admin::limits(config.limits),
@@ -117,13 +126,36 @@ impl Node {
                 .with(routes);
             listen(private, Admin::new(Live::apart(revision.clone()), table, token))
         });
-        Ok(Self { server, admin: admin.transpose()?, revision, _engine: engine })
+        Ok(Self { server, admin: admin.transpose()?, context, revision, _engine: engine })
+    }
+
+    /// Whether [`Node::start`] would start, up to what it listens on. Leaves compiled code in the cache.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn check(config: Config) -> Result<(), StartError> {
+        // One instance describes the component; where it is to serve there may be no room for more.
+        let capacity = Capacity::for_instances(config.surroundings.limits, NonZeroUsize::MIN);
+        let (component, around) = (&config.component, config.surroundings);
+        off_runtime(|| load(component, config.cache.as_deref(), capacity, around)).map(drop)
     }
 
     /// Where it listens.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         self.server.addr()
+    }
+
+    /// Connections open now, operators' not counted.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.server.connections()
+    }
+
+    /// Whether it wants to be sent new clients.
+    #[must_use]
+    pub fn readiness(&self) -> &front::Readiness {
+        &self.context.readiness
     }
 
     /// Where operators are served, if they are.
@@ -138,9 +170,15 @@ impl Node {
         &self.revision
     }
 
+    /// Says at `/readyz` that it wants no new clients any more. It serves those who come all the same.
+    pub fn leave(&self) {
+        self.context.readiness.leave();
+    }
+
     /// Stops accepting, finishes what is under way, work after answers included, and ends. What is
     /// left after `limit` is cut. Operators are served until the public listener has ended.
     pub async fn drain(self, limit: Duration) -> Drained {
+        self.leave();
         let end = Instant::now() + limit;
         let public = self.server.drain(limit).await;
         let admin = match self.admin {
@@ -149,6 +187,26 @@ impl Node {
         };
         Drained { cut: public.cut + admin.cut }
     }
+
+    /// As [`Node::drain`], but both sockets go on listening for the next who accepts.
+    pub async fn hand_over(self, limit: Duration) -> (Drained, Sockets) {
+        let end = Instant::now() + limit;
+        let (public, listener) = self.server.hand_over(limit).await;
+        let (admin, admin_listener) = match self.admin {
+            Some(admin) => admin.hand_over(end.saturating_duration_since(Instant::now())).await,
+            None => (Drained::default(), None),
+        };
+        (Drained { cut: public.cut + admin.cut }, Sockets { public: listener, admin: admin_listener })
+    }
+}
+
+/// The sockets a node listens on.
+#[derive(Debug, Default)]
+pub struct Sockets {
+    /// For everybody.
+    pub public: Option<TcpListener>,
+    /// For operators.
+    pub admin: Option<TcpListener>,
 }
 
 /// What is served, for the status.
@@ -173,7 +231,8 @@ fn own_routes() -> Vec<Route> {
 }
 
 fn listen<H: Handler>(config: server::Config, handler: Arc<H>) -> Result<Server, StartError> {
-    Server::start(config, handler).map_err(|source| StartError::Listen { listen: config.listen, source })
+    let listen = config.listen;
+    Server::start(config, handler).map_err(|source| StartError::Listen { listen, source })
 }
 
 /// Runs `work` on a thread of its own: it blocks on a runtime, which may not be nested.

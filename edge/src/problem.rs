@@ -1,5 +1,7 @@
 //! Answers the node gives itself, as RFC 9457 problems with the codes the component uses too.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use serde_json::{Map, Value};
@@ -17,6 +19,12 @@ pub enum Problem {
     BodyTimeout,
     /// The body is longer than the node takes.
     PayloadTooLarge,
+    /// The head is longer, or has more fields, than the node takes.
+    HeadTooLarge,
+    /// The client, or all together, asked more often than allowed; the time until it is allowed again.
+    RateLimited(Duration),
+    /// The node is about to end, and not to be sent anything new.
+    Leaving,
     /// The component gave something that is no answer.
     Internal,
     /// No place for the request within the waiting time.
@@ -43,6 +51,11 @@ impl Problem {
             let spread = getrandom::u32().unwrap_or_default() % RETRY_SPREAD;
             answer.headers_mut().insert(header::RETRY_AFTER, (1 + spread).into());
         }
+        if let Self::RateLimited(wait) = self {
+            // Whole seconds, and not before it is allowed.
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            answer.headers_mut().insert(header::RETRY_AFTER, seconds.max(1).into());
+        }
         answer
     }
 
@@ -52,6 +65,11 @@ impl Problem {
             Self::NotFound => (StatusCode::NOT_FOUND, "not_found", "there is no such route"),
             Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "bad_request", "the body did not arrive in time"),
             Self::PayloadTooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", "the body is too long"),
+            Self::HeadTooLarge => {
+                (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "bad_request", "the head has too many fields")
+            }
+            Self::RateLimited(_) => (StatusCode::TOO_MANY_REQUESTS, "rate_limited", "too many requests; wait"),
+            Self::Leaving => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "the node is about to end"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "the component gave no valid answer"),
             Self::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "all instances are busy"),
             Self::InstanceLost => {
@@ -88,7 +106,13 @@ pub fn answer(status: StatusCode, code: &str, detail: &str, trace_id: &str, more
 }
 
 fn is_retryable(status: StatusCode) -> bool {
-    matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT)
+    matches!(
+        status,
+        StatusCode::REQUEST_TIMEOUT
+            | StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
+    )
 }
 /// Seconds over which those turned away by a full node are told to come back.
 const RETRY_SPREAD: u32 = 3;

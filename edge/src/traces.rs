@@ -82,21 +82,28 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Of the one `traceparent` in `head` (W3C Trace Context §3.2).
+    /// Of the one `traceparent` in `head` (W3C Trace Context §3.2): version 00 exactly, a later one by
+    /// what it has in common with 00.
     pub(crate) fn of(head: &HeaderMap) -> Option<Self> {
         let mut values = head.get_all("traceparent").iter();
         let (Some(only), None) = (values.next(), values.next()) else { return None };
         let fields: Vec<&str> = only.to_str().ok()?.split('-').collect();
-        let ["00", trace, span, flags] = fields[..] else { return None };
+        let [version, trace, span, flags, ref more @ ..] = fields[..] else { return None };
         let is_hex = |text: &str, length| {
             text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
         };
-        if !is_hex(trace, 32) || !is_hex(span, 16) || !is_hex(flags, 2) {
+        let is_version = is_hex(version, 2) && version != "ff" && (more.is_empty() || version != "00");
+        if !is_version || !is_hex(trace, 32) || !is_hex(span, 16) || !is_hex(flags, 2) {
             return None;
         }
         let (trace, span) = (TraceId::from_hex(trace).ok()?, SpanId::from_hex(span).ok()?);
         let sampled = u8::from_str_radix(flags, 16).ok()? & 1 == 1;
         (trace != TraceId::INVALID && span != SpanId::INVALID).then_some(Self { trace, span, sampled })
+    }
+
+    /// The trace's id, 32 hexadecimal digits.
+    pub(crate) fn trace(&self) -> String {
+        self.trace.to_string()
     }
 }
 
@@ -213,16 +220,31 @@ mod tests {
             head.insert("traceparent", http::HeaderValue::from_static(value));
             Context::of(&head)
         };
+        // The example of W3C Trace Context §3.2.3.
         let good = of("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").expect("a context");
-        assert_eq!((good.trace.to_string().as_str(), good.sampled), ("4bf92f3577b34da6a3ce929d0e0e4736", true));
+        assert_eq!((good.trace().as_str(), good.sampled), ("4bf92f3577b34da6a3ce929d0e0e4736", true));
+        let unsampled = of("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-fe").expect("a context");
+        assert!(!unsampled.sampled);
+        for later in [
+            "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "fe-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more-x",
+        ] {
+            assert_eq!(of(later), Some(good), "{later}");
+        }
         for bad in [
             "",
-            "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "zz-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            "0-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
             "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
             "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
             "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
             "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-1",
             "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-+1",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-x",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-",
+            "01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01x",
         ] {
             assert_eq!(of(bad), None, "{bad}");
         }

@@ -41,6 +41,7 @@ use crate::{
     handler::{Request, Response},
     host::one_line,
     kv::SharedBackend,
+    manifest::Route,
     meter::{Limiter, MAX_HANDLES, Meter, Metered},
     metrics::{
         Events,
@@ -197,24 +198,31 @@ fn classify(error: &wasmtime::Error) -> Problem {
 /// The request as the guest sees it, with the fields Spin adds.
 fn message(request: &Request) -> Option<http::Request<WasiBody>> {
     let host = request.headers.get(http::header::HOST)?.to_str().ok()?;
+    let scheme = if request.secure { "https" } else { "http" };
     let url =
-        http::Uri::builder().scheme("http").authority(host).path_and_query(request.target.clone()).build().ok()?;
+        http::Uri::builder().scheme(scheme).authority(host).path_and_query(request.target.clone()).build().ok()?;
     let body = Full::new(request.body.clone()).map_err(|never| match never {}).boxed_unsync();
     let mut message = http::Request::new(body);
     *message.method_mut() = request.method.clone();
     let head = message.headers_mut();
     head.clone_from(&request.headers);
+    let route = request.route.as_deref();
+    let raw = route.map_or("/...", Route::raw);
     let added = [
         ("spin-full-url", url.to_string()),
-        ("spin-path-info", url.path().to_owned()),
-        ("spin-matched-route", "/...".to_owned()),
+        ("spin-path-info", route.map_or(url.path(), |route| route.path_info(url.path())).to_owned()),
+        ("spin-matched-route", raw.to_owned()),
         ("spin-base-path", "/".to_owned()),
-        ("spin-raw-component-route", "/...".to_owned()),
-        ("spin-component-route", String::new()),
+        ("spin-raw-component-route", raw.to_owned()),
+        ("spin-component-route", raw.strip_suffix("/...").unwrap_or(raw).to_owned()),
         ("spin-client-addr", request.client.to_string()),
     ];
     for (name, value) in added {
         head.insert(HeaderName::from_static(name), HeaderValue::try_from(value).ok()?);
+    }
+    for (name, value) in route.into_iter().flat_map(|route| route.captures(url.path())) {
+        let name = HeaderName::try_from(format!("spin-path-match-{name}")).ok()?;
+        head.insert(name, HeaderValue::try_from(value).ok()?);
     }
     *message.uri_mut() = url;
     Some(message)

@@ -188,7 +188,8 @@ impl Setup {
 
         if self.door == Door::Native {
             let settings = variables.component.iter().map(|(name, value)| (name.into(), value.into())).collect();
-            let config = server::Config { listen, cores, max_connections: 1000, limits };
+            let config =
+                server::Config { listen, options: server::Options::default(), cores, max_connections: 1000, limits };
             return Ok(Running::Native(Server::start(config, Arc::new(Native::new(settings, store, outbound)))?));
         }
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
@@ -212,6 +213,8 @@ impl Setup {
                 limits: manifest.component.settings.pool(),
                 metrics: Metrics::default(),
             },
+            options: server::Options::default(),
+            inherited_admin: None,
         })?;
         Ok(Running::Component(node))
     }

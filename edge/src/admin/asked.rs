@@ -159,6 +159,8 @@ mod tests {
             headers,
             body: Bytes::from_static(body.as_bytes()),
             client: ([127, 0, 0, 1], 1).into(),
+            secure: false,
+            route: None,
             trace_id: "t".into(),
             deadline: Instant::now(),
         };

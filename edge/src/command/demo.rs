@@ -23,6 +23,8 @@ pub fn run(demo: cli::Demo) -> anyhow::Result<()> {
         manifest: demo.manifest,
         listen: ([127, 0, 0, 1], 0).into(),
         admin: None,
+        tls_cert: None,
+        tls_key: None,
         component: demo.component,
         state_dir: demo.state_dir,
         store_choice: cli::StoreChoice { store: Some(cli::Store::memory()), runtime_config_file: None },
@@ -31,6 +33,7 @@ pub fn run(demo: cli::Demo) -> anyhow::Result<()> {
         otlp: None,
         otlp_sample: None,
         cores: None,
+        check: false,
         development: cli::Development { sim: Some(([127, 0, 0, 1], 0).into()), reusable_codes: false },
     })?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting a runtime")?;

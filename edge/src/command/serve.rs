@@ -1,22 +1,26 @@
 //! `edgepass serve`: manifest, variables, store and component put together into a node.
 
-use std::{fs, net::SocketAddr, sync::Arc, time::Duration};
+use std::{fs, net::SocketAddr, num::NonZeroUsize, path::PathBuf, sync::Arc, thread, time::Duration};
 
 use anyhow::{Context as _, bail};
 use edgepass_sim::{SAMPLE_APPID, SAMPLE_SECRET, SimConfig, Simulator};
+use procfs::process::LimitValue;
+use sd_notify::NotifyState;
 
 use crate::{
     admin::{self, Announced},
     cli,
     command::store,
-    development,
-    kv::SharedBackend,
-    manifest::Manifest,
+    development, front, handover,
+    kv::{self, SharedBackend},
+    manifest::{Manifest, Settings},
     metrics::Metrics,
-    node::{self, Node},
+    node::{self, Node, Sockets},
     outbound::{Policy, Shared},
     revision::Surroundings,
-    signal,
+    server,
+    signal::{self, Order},
+    tls::Certificates,
     traces::{self, Traces},
     variables::Sources,
 };
@@ -26,22 +30,68 @@ use crate::{
 /// # Errors
 /// When the node cannot start; the chain of causes names the setting and what to do.
 pub fn run(serve: &cli::Serve) -> anyhow::Result<()> {
+    if serve.check {
+        return check(serve);
+    }
+    // Before there is a thread, which must not find the environment change.
+    let sockets = handover::inherited().context("sockets from the process before")?;
+    let program = handover::Program::current().context("finding this program")?;
     // Waited for from here on, so that a signal during the start is not lost.
-    let stop = signal::Stop::listen().context("waiting for signals")?;
-    let running = start(serve)?;
+    let mut orders = signal::Orders::listen().context("waiting for signals")?;
+    let mut running = start_with(serve, sockets)?;
     running.announce()?;
-    stop.wait();
+    tell(&[NotifyState::Ready]);
+    loop {
+        match orders.wait() {
+            Order::Stop => break,
+            Order::Reload => running.reload(),
+            Order::Replace => match program.check() {
+                Ok(()) => {
+                    orders.stop_at_once();
+                    return running.replace(&program);
+                }
+                Err(error) => {
+                    tracing::error!(error = %format_args!("{:#}", anyhow::Error::from(error)), "not replaced");
+                }
+            },
+        }
+    }
+    tell(&[NotifyState::Stopping]);
+    running.node.leave();
+    if !running.shutdown_delay.is_zero() {
+        tracing::info!(delay = ?running.shutdown_delay, "not ready any more; still serving");
+        if let Some(status) = orders.pause(running.shutdown_delay) {
+            std::process::exit(status);
+        }
+    }
+    orders.stop_at_once();
     tracing::info!(limit = ?running.drain_timeout, "draining");
     running.stop()
+}
+
+/// Says whether `serve` would start. The store is not opened: the process that has it may be running.
+fn check(serve: &cli::Serve) -> anyhow::Result<()> {
+    let prepared = prepare(serve)?;
+    Node::check(prepared.config)?;
+    Ok(())
+}
+
+/// To systemd, if it is there to be told.
+fn tell(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::warn!(%error, "systemd is not told");
+    }
 }
 
 /// A node and everything started with it.
 pub struct Running {
     node: Node,
+    tls: Option<Arc<Certificates>>,
     /// Says where its admin listener is, as long as it runs.
     announced: Option<Announced>,
     store: SharedBackend,
     simulator: Option<Simulator>,
+    shutdown_delay: Duration,
     drain_timeout: Duration,
 }
 
@@ -50,12 +100,41 @@ pub struct Running {
 /// # Errors
 /// As [`run`].
 pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
+    start_with(serve, Sockets::default())
+}
+
+fn start_with(serve: &cli::Serve, sockets: Sockets) -> anyhow::Result<Running> {
+    let Prepared { mut config, simulator, shutdown_delay, drain_timeout } = prepare(serve)?;
+    let store = config.surroundings.store.clone();
+    let mut announced = serve.admin.map(|_| Announced::claim(&serve.state_dir)).transpose()?;
+    let tls = config.options.tls.clone();
+    config.options.inherited = sockets.public;
+    config.inherited_admin = sockets.admin;
+    let node = Node::start(config)?;
+    if let (Some(announced), Some(address)) = (&mut announced, node.admin_addr()) {
+        announced.write(address).context("writing admin.addr")?;
+        tracing::info!(%address, "admin listener");
+    }
+    Ok(Running { node, tls, announced, store, simulator, shutdown_delay, drain_timeout })
+}
+
+/// All that a node needs, checked.
+struct Prepared {
+    config: node::Config,
+    simulator: Option<Simulator>,
+    shutdown_delay: Duration,
+    drain_timeout: Duration,
+}
+
+fn prepare(serve: &cli::Serve) -> anyhow::Result<Prepared> {
     serve.admin.map_or(Ok(()), admin::require_loopback)?;
     let development = &serve.development;
     let mut arguments = Vec::new();
     let simulator = match development.sim {
         Some(listen) => {
             development::require_loopback("--sim", serve.listen)?;
+            // Where it is to be there may be one already.
+            let listen = if serve.check { SocketAddr::new(listen.ip(), 0) } else { listen };
             let simulator = simulate(listen, development.reusable_codes)?;
             arguments.extend(simulated(serve, &simulator)?);
             Some(simulator)
@@ -86,10 +165,14 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
         format!("component {}: not there to read; `cargo xtask component` makes it", path.display())
     })?;
     let metrics = metrics(serve)?;
-    let store = store::open(serve, manifest.component.settings.store_timeout, &metrics)?;
-    let (mut announced, mut operators) = (None, None);
+    // A check looks at what may be running, and only one process may have the store open.
+    let store = if serve.check {
+        Arc::new(kv::Memory::new())
+    } else {
+        store::open(serve, manifest.component.settings.store_timeout, &metrics)?
+    };
+    let mut operators = None;
     if let Some(listen) = serve.admin {
-        announced = Some(Announced::claim(&serve.state_dir)?);
         let token = admin::token(&serve.state_dir)?;
         variables.component.add_secret_to_list(OPERATOR_TOKENS, token.expose());
         operators = Some(admin::Config { listen, token, routes: Vec::new() });
@@ -97,10 +180,25 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
     // What clients see of it is for `server_timing` of the manifest to say; the node counts it.
     variables.component.set(SERVER_TIMING, "true");
     let settings = manifest.component.settings;
+    let options = server::Options {
+        inherited: None,
+        tls: certificates(serve, &settings)?,
+        max_per_client: Some(settings.per_client()),
+        context: Arc::new(front::Context {
+            trusted_proxies: settings.trusted_proxies.clone(),
+            guard: settings.guard(),
+            routes: manifest.routes,
+            application: Some(front::Application {
+                name: manifest.application.name,
+                version: Some(manifest.application.version).filter(|version| !version.is_empty()),
+            }),
+            ..front::Context::default()
+        }),
+    };
     let policy = Policy::parse(&variables.allowed_outbound_hosts)?;
     let outbound = settings.outbound();
     metrics.register(|registry| outbound.guards.metrics().register(registry));
-    let node = Node::start(node::Config {
+    let config = node::Config {
         listen: serve.listen,
         admin: operators,
         cores: serve.cores.or(settings.cores),
@@ -113,15 +211,52 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
             metrics,
             variables: Arc::new(variables.component),
             store_labels: manifest.component.key_value_stores,
-            store: store.clone(),
+            store,
             outbound: Shared::new(policy, outbound)?,
         },
-    })?;
-    if let (Some(announced), Some(address)) = (&mut announced, node.admin_addr()) {
-        announced.write(address).context("writing admin.addr")?;
-        tracing::info!(%address, "admin listener");
+        options,
+        inherited_admin: None,
+    };
+    warn_of_descriptors(&config, settings.upstream_connections);
+    Ok(Prepared { config, simulator, shutdown_delay: settings.shutdown_delay, drain_timeout: settings.drain_timeout })
+}
+
+/// A connection is a descriptor, and so is an exchange; the store has its files.
+fn warn_of_descriptors(config: &node::Config, upstream_connections: usize) {
+    let Ok(limits) = procfs::process::Process::myself().and_then(|process| process.limits()) else { return };
+    let LimitValue::Value(there) = limits.max_open_files.soft_limit else { return };
+    let cores =
+        config.cores.map_or_else(|| thread::available_parallelism().map_or(1, NonZeroUsize::get), NonZeroUsize::get);
+    let wanted = config.max_connections.saturating_add(OF_THE_NODE);
+    if there < wanted as u64 {
+        tracing::warn!(
+            limit = there,
+            wanted,
+            upstream = upstream_connections.saturating_mul(cores),
+            "fewer open files are allowed than max_connections wants: raise `ulimit -n` (LimitNOFILE), or lower it"
+        );
     }
-    Ok(Running { node, announced, store, simulator, drain_timeout: settings.drain_timeout })
+}
+
+/// Files of the store, sockets that listen, runtimes, logs.
+const OF_THE_NODE: usize = 128;
+
+/// The pair that is asked for: on the command line, in Spin's variables, in the manifest, in this order.
+fn certificates(serve: &cli::Serve, settings: &Settings) -> anyhow::Result<Option<Arc<Certificates>>> {
+    let given = |argument: &Option<PathBuf>, variable: &str, setting: &Option<PathBuf>| {
+        let variable = std::env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
+        argument.clone().or(variable).or_else(|| setting.clone())
+    };
+    let chain = given(&serve.tls_cert, "SPIN_TLS_CERT", &settings.tls_cert);
+    let key = given(&serve.tls_key, "SPIN_TLS_KEY", &settings.tls_key);
+    match (chain, key) {
+        (None, None) => Ok(None),
+        (Some(chain), Some(key)) => Ok(Some(Arc::new(Certificates::read(&chain, &key)?))),
+        (Some(_), None) => bail!("TLS has a certificate and no key: --tls-key, SPIN_TLS_KEY or tool.edgepass.tls_key"),
+        (None, Some(_)) => {
+            bail!("TLS has a key and no certificate: --tls-cert, SPIN_TLS_CERT or tool.edgepass.tls_cert")
+        }
+    }
 }
 
 /// The variable in which our component takes the tokens it asks for on `/internal/*`. The node adds
@@ -183,9 +318,46 @@ impl Running {
         Ok(())
     }
 
+    /// Reads again what can be while it serves.
+    fn reload(&mut self) {
+        if let Ok(now) = NotifyState::monotonic_usec_now() {
+            tell(&[NotifyState::Reloading, now]);
+        }
+        if let Some(certificates) = &self.tls {
+            match certificates.reload() {
+                Ok(true) => tracing::info!("new TLS certificate"),
+                Ok(false) => tracing::info!("the TLS files are as they were"),
+                Err(error) => tracing::error!(error = %error, "the TLS certificate stays"),
+            }
+        }
+        tell(&[NotifyState::Ready]);
+    }
+
+    /// Ends, and runs what is at our path now in our place, with our sockets. Who connects meanwhile
+    /// waits.
+    fn replace(self, program: &handover::Program) -> anyhow::Result<()> {
+        if let Ok(now) = NotifyState::monotonic_usec_now() {
+            tell(&[NotifyState::Reloading, now]);
+        }
+        tracing::info!("making way for the program that is there now");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (drained, sockets) = runtime.block_on(self.node.hand_over(self.drain_timeout));
+        if drained.cut > 0 {
+            tracing::warn!(connections = drained.cut, "cut after the drain limit");
+        }
+        runtime.block_on(self.store.close()).context("closing the store")?;
+        // Files it has open are locked: they have to be closed, and not only by the new program's start.
+        drop((runtime, self.store, self.announced, self.simulator));
+        match program.execute(sockets) {
+            Ok(never) => match never {},
+            Err(error) => Err(error).context("running the new program; this one has ended already"),
+        }
+    }
+
     fn announce(&self) -> anyhow::Result<()> {
         let node = self.address();
-        crate::say(format_args!("listening on http://{node}"))?;
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        crate::say(format_args!("listening on {scheme}://{node}"))?;
         if let Some(platform) = self.platform() {
             crate::say(format_args!("{}", curl_lines(&platform, node)))?;
         }

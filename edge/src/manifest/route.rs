@@ -1,5 +1,7 @@
 //! Routes of `[[trigger.http]]`: an exact path, `:name` for one segment, `/...` for any rest.
 
+use std::sync::Arc;
+
 /// One route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
@@ -12,12 +14,25 @@ pub struct Route {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Segment {
     Literal(String),
-    Any,
+    /// `:name`.
+    Any(Name),
 }
+
+/// The name of a segment that may be anything. Names tell no routes apart.
+#[derive(Clone, Debug)]
+struct Name(String);
+
+impl PartialEq for Name {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Name {}
 
 /// All routes; the most specific one wins.
 #[derive(Clone, Debug, Default)]
-pub struct Routes(Vec<Route>);
+pub struct Routes(Vec<Arc<Route>>);
 
 impl Route {
     /// Parses a route as it stands in the manifest. Says what is wrong otherwise.
@@ -28,7 +43,7 @@ impl Route {
         }
         let segments = segments(path).map(|segment| match segment.strip_prefix(':') {
             Some("") => Err(format!("`{raw}` has a `:` without a name")),
-            Some(_) => Ok(Segment::Any),
+            Some(name) => Ok(Segment::Any(Name(name.into()))),
             None => Ok(Segment::Literal(segment.into())),
         });
         Ok(Self { raw: raw.into(), segments: segments.collect::<Result<_, _>>()?, open })
@@ -50,11 +65,28 @@ impl Route {
             let (segment, tail) = segment.split_at(segment.find('/').unwrap_or(segment.len()));
             match expected {
                 Segment::Literal(literal) if literal != segment => return None,
-                Segment::Any if segment.is_empty() => return None,
+                Segment::Any(_) if segment.is_empty() => return None,
                 _ => rest = tail,
             }
         }
         (self.open || rest.is_empty()).then_some(rest)
+    }
+
+    /// What Spin calls the path info of a `path` that matches: what lies under the `/...`, with a slash
+    /// at the end if there is one; empty without `/...`.
+    #[must_use]
+    pub fn path_info<'p>(&self, path: &'p str) -> &'p str {
+        let Some(rest) = self.rest(path).filter(|_| self.open) else { return "" };
+        let whole = path.strip_suffix('/').unwrap_or(path);
+        path.get(whole.len() - rest.len()..).unwrap_or_default()
+    }
+
+    /// What of `path` each `:name` stands for; nothing where the route does not match.
+    pub fn captures<'r>(&'r self, path: &'r str) -> impl Iterator<Item = (&'r str, &'r str)> {
+        self.segments.iter().zip(segments(path)).filter_map(|(expected, segment)| match expected {
+            Segment::Any(Name(name)) => Some((name.as_str(), segment)),
+            Segment::Literal(_) => None,
+        })
     }
 
     /// Literal segments beat `:name`, more segments beat fewer, an exact end beats `/...`.
@@ -77,18 +109,24 @@ impl Routes {
             }
         }
         routes.sort_by_key(|route| std::cmp::Reverse(route.rank()));
-        Ok(Self(routes))
+        Ok(Self(routes.into_iter().map(Arc::new).collect()))
     }
 
     /// The route for `path` (without query), if there is one.
     #[must_use]
-    pub fn find(&self, path: &str) -> Option<&Route> {
+    pub fn find(&self, path: &str) -> Option<&Arc<Route>> {
         self.0.iter().find(|route| route.rest(path).is_some())
     }
 
     /// All routes, the most specific first.
     pub fn iter(&self) -> impl Iterator<Item = &Route> {
-        self.0.iter()
+        self.0.iter().map(|route| &**route)
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
@@ -120,7 +158,7 @@ mod tests {
             ("/api/you/else", "/api/..."),
             ("/apix", "/..."),
         ] {
-            assert_eq!(routes.find(path).map(Route::raw), Some(expected), "{path}");
+            assert_eq!(routes.find(path).map(|route| route.raw()), Some(expected), "{path}");
         }
     }
 
@@ -132,6 +170,23 @@ mod tests {
         assert_eq!(open.rest("/apix"), None);
         let root = Route::parse("/").expect("is a route");
         assert_eq!((root.rest("/"), root.rest("/a")), (Some(""), None));
+        let all = Route::parse("/...").expect("is a route");
+        for (route, path, info) in [
+            (&all, "/", "/"),
+            (&all, "/a/b/", "/a/b/"),
+            (&open, "/api/a/", "/a/"),
+            (&open, "/api", ""),
+            (&root, "/", ""),
+        ] {
+            assert_eq!(route.path_info(path), info, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_name_stands_for_its_segment() {
+        let route = Route::parse("/api/:id/keys/:key").expect("is a route");
+        let captures: Vec<_> = route.captures("/api/7/keys/a%2Fb").collect();
+        assert_eq!(captures, [("id", "7"), ("key", "a%2Fb")]);
     }
 
     #[test]

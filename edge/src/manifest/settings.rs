@@ -1,15 +1,20 @@
 //! `[component.<id>.tool.edgepass]`: what this node wants to know and Spin does not.
 
 use std::{
-    num::NonZeroUsize,
+    net::IpAddr,
+    num::{NonZeroU32, NonZeroUsize},
     path::{Path, PathBuf},
     time::Duration,
 };
 
+use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use toml::Table;
 
-use crate::{front, outbound, pool};
+use crate::{
+    front::{self, By, Guard, Limit, Rate},
+    outbound, pool,
+};
 
 /// Settings of the node for one component. Durations are written `"250ms"`, `"30s"`, `"1h"`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -23,12 +28,36 @@ pub struct Settings {
     pub max_body_bytes: usize,
     /// Connections at once, all cores together; above it none is accepted. Default: 10,000.
     pub max_connections: usize,
+    /// Connections at once of one client, an IPv4 address or an IPv6 network of 64 bits; one more is
+    /// closed. Trusted proxies have no such limit. Default: half of `max_connections`, so that nobody
+    /// takes all.
+    pub max_connections_per_client: Option<NonZeroUsize>,
+    /// Networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed. Default: none.
+    #[serde(deserialize_with = "networks")]
+    pub trusted_proxies: Vec<IpNet>,
+    /// How often may be asked what. Default: as often as anybody likes.
+    pub limits: Vec<LimitTable>,
+    /// How often one client's credentials may be refused (401) before everything it asks is, for a
+    /// while. Default: `"50/s"`; `"off"`.
+    #[serde(deserialize_with = "rate_or_off")]
+    pub refusals: Option<Rate>,
+    /// The certificate, and those between it and a root, in PEM; with `tls_key` the node speaks TLS.
+    /// `--tls-cert` goes before. Default: none.
+    pub tls_cert: Option<PathBuf>,
+    /// Its key, in PEM. Default: none.
+    pub tls_key: Option<PathBuf>,
     /// For the head of a request to arrive. Default: 10 s.
     #[serde(deserialize_with = "duration")]
     pub header_timeout: Duration,
     /// For the body of a request to arrive. Default: 10 s.
     #[serde(deserialize_with = "duration")]
     pub body_timeout: Duration,
+    /// Slowest rate at which a body may come and an answer be taken, in bytes a second, after the first
+    /// seconds. Default: 500.
+    pub min_rate: u32,
+    /// For a client to take what there is for it. Default: 10 s.
+    #[serde(deserialize_with = "duration")]
+    pub write_timeout: Duration,
     /// Between two requests on a connection. Default: 75 s, above the 60 s of common load balancers,
     /// so that it is they who close.
     #[serde(deserialize_with = "duration")]
@@ -39,6 +68,10 @@ pub struct Settings {
     /// How long a request may wait for an instance; longer is 503. Default: 1 s.
     #[serde(deserialize_with = "duration")]
     pub queue_wait: Duration,
+    /// Between the moment the node says it is not ready and the moment it stops accepting, when it is
+    /// told to stop: for load balancers to notice. Default: none.
+    #[serde(deserialize_with = "duration_or_none")]
+    pub shutdown_delay: Duration,
     /// For requests under way when the node is told to stop. Default: 30 s.
     #[serde(deserialize_with = "duration")]
     pub drain_timeout: Duration,
@@ -86,6 +119,15 @@ impl Default for Settings {
             cores: None,
             max_body_bytes: 128 * 1024,
             max_connections: 10_000,
+            max_connections_per_client: None,
+            trusted_proxies: Vec::new(),
+            limits: Vec::new(),
+            refusals: Some(Rate { period: Duration::from_millis(20), burst: FIFTY }),
+            tls_cert: None,
+            tls_key: None,
+            min_rate: 500,
+            write_timeout: Duration::from_secs(10),
+            shutdown_delay: Duration::ZERO,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
@@ -119,10 +161,29 @@ impl Settings {
             head_time: self.header_timeout,
             idle_time: self.idle_timeout,
             body_time: self.body_timeout,
+            min_rate: self.min_rate,
+            write_time: self.write_timeout,
             request_time: self.request_timeout,
             server_timing: self.server_timing,
             ..front::Limits::default()
         }
+    }
+
+    /// How often may be asked what.
+    #[must_use]
+    pub fn guard(&self) -> Guard {
+        let limits = self.limits.iter().map(|LimitTable { path, by, rate, burst }| {
+            let rate = Rate { burst: burst.unwrap_or(rate.burst), ..*rate };
+            Limit { path: path.clone(), by: if *by == Who::Client { By::Client } else { By::All }, rate }
+        });
+        Guard::new(limits.collect(), self.refusals)
+    }
+
+    /// Most connections of one client.
+    #[must_use]
+    pub fn per_client(&self) -> NonZeroUsize {
+        let half = NonZeroUsize::new(self.max_connections / 2).unwrap_or(NonZeroUsize::MIN);
+        self.max_connections_per_client.unwrap_or(half)
     }
 
     /// The limits of the instances of a core.
@@ -173,9 +234,15 @@ impl Settings {
         })?;
         settings.node = settings.node.map(|path| folder.join(path));
         settings.ca_roots = settings.ca_roots.map(|path| folder.join(path));
+        settings.tls_cert = settings.tls_cert.map(|path| folder.join(path));
+        settings.tls_key = settings.tls_key.map(|path| folder.join(path));
+        if let Some(limit) = settings.limits.iter().find(|limit| !limit.path.starts_with('/')) {
+            return Err(("tool.edgepass.limits".into(), format!("`{}` is no path: it begins with `/`", limit.path)));
+        }
         let counts = [
             ("max_body_bytes", settings.max_body_bytes),
             ("max_connections", settings.max_connections),
+            ("min_rate", settings.min_rate as usize),
             ("max_instances", settings.max_instances),
             ("concurrency", settings.concurrency),
             ("max_reuse", usize::try_from(settings.max_reuse).unwrap_or(usize::MAX)),
@@ -188,6 +255,77 @@ impl Settings {
             None => Ok(settings),
         }
     }
+}
+
+/// An entry of `limits`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitTable {
+    /// The path it is for, with all below it.
+    path: String,
+    /// `"client"`, each on its own, or `"all"` together.
+    #[serde(default)]
+    by: Who,
+    /// `"10/s"`, `"600/m"` or `"1000/h"`.
+    #[serde(deserialize_with = "rate")]
+    rate: Rate,
+    /// How many at once after a pause. Default: the number of `rate`.
+    #[serde(default)]
+    burst: Option<NonZeroU32>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Who {
+    #[default]
+    Client,
+    All,
+}
+
+const FIFTY: NonZeroU32 = NonZeroU32::MIN.saturating_add(49);
+
+/// Networks like `10.0.0.0/8`, or single addresses.
+fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D::Error> {
+    let texts = Vec::<String>::deserialize(deserializer)?;
+    let networks = texts.into_iter().map(|text| {
+        let network = text.parse().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
+        network.map_err(|_| D::Error::custom(format!("`{text}` is neither a network like `10.0.0.0/8` nor an address")))
+    });
+    networks.collect()
+}
+
+fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rate, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_rate(&text)
+        .ok_or_else(|| D::Error::custom(format!("`{text}` is not a rate like \"10/s\", \"600/m\" or \"1000/h\"")))
+}
+
+fn rate_or_off<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Rate>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text == "off" {
+        return Ok(None);
+    }
+    parse_rate(&text)
+        .map(Some)
+        .ok_or_else(|| D::Error::custom(format!("`{text}` is neither a rate like \"50/s\" nor \"off\"")))
+}
+
+fn parse_rate(text: &str) -> Option<Rate> {
+    let (count, per) = text.split_once('/')?;
+    let burst: NonZeroU32 = count.parse().ok()?;
+    let per = match per {
+        "s" => Duration::from_secs(1),
+        "m" => Duration::from_mins(1),
+        "h" => Duration::from_hours(1),
+        _ => return None,
+    };
+    Some(Rate { period: per / burst.get(), burst })
+}
+
+fn duration_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let duration = humantime::parse_duration(&text).ok().filter(|duration| *duration <= Duration::from_hours(1));
+    duration.ok_or_else(|| D::Error::custom(format!("`{text}` is not a duration from \"0s\" to \"1h\"")))
 }
 
 /// A duration of at least a millisecond: none of the settings means anything at zero.

@@ -51,7 +51,7 @@ fn a_manifest_is_read_whole() {
     assert_eq!(manifest.application, Application { name: "login".into(), version: "1.2.3".into() });
     assert_eq!(manifest.variables["host"], Variable { default: Some("id.example".into()), secret: false });
     assert_eq!(manifest.variables["key"], Variable { default: None, secret: true });
-    assert_eq!(manifest.routes.find("/x").map(Route::raw), Some("/..."));
+    assert_eq!(manifest.routes.find("/x").map(|route| route.raw()), Some("/..."));
     let component = manifest.component;
     assert_eq!(component.id, "login");
     assert_eq!(component.artefact(), Path::new("/app/target/login.wasm"));

@@ -8,6 +8,7 @@ mod keygen;
 mod operate;
 mod proxies;
 mod refusals;
+mod replacing;
 mod running;
 mod status;
 mod stopping;

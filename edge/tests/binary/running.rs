@@ -69,6 +69,16 @@ impl Running {
         text
     }
 
+    /// What is logged up to and including the line that contains `part`, where the log is kept.
+    pub(crate) fn logged_until(&mut self, part: &str) -> String {
+        let mut log = BufReader::new(self.child.stderr.take().expect("piped"));
+        let mut text = String::new();
+        while !text.contains(part) {
+            assert_ne!(log.read_line(&mut text).expect("a line"), 0, "ends before {part:?}: {text}");
+        }
+        text
+    }
+
     /// A fresh code; `None` when the simulator is gone.
     pub(crate) fn code(&self) -> Option<String> {
         let (status, body) = request(self.platform, "POST", "/sim/wechat/login", "", r#"{"user":"alice"}"#)?;

@@ -8,6 +8,7 @@ use edgepass_edge::{
     node::{Config, Node},
     outbound, pool,
     revision::Surroundings,
+    server,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -35,6 +36,8 @@ pub(crate) fn config(component: Vec<u8>, store: Arc<Accomplice>) -> Config {
             limits: pool::Limits { max_instances: 8, max_memory_bytes: 32 << 20, ..pool::Limits::default() },
             metrics: Metrics::default(),
         },
+        options: server::Options::default(),
+        inherited_admin: None,
     }
 }
 
@@ -177,4 +180,4 @@ pub(crate) fn request(method: &str, target: &str, body: &str) -> String {
 }
 
 /// Far beyond what any test waits for.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);

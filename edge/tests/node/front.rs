@@ -7,7 +7,7 @@ use crate::{
     guest::Accomplice,
 };
 
-async fn sent(addr: std::net::SocketAddr, bytes: &[u8]) -> crate::client::Answer {
+pub(crate) async fn sent(addr: std::net::SocketAddr, bytes: &[u8]) -> crate::client::Answer {
     let mut client = Client::connect(addr).await;
     client.send(bytes).await;
     client.answer().await.expect("an answer")
