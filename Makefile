@@ -1,6 +1,6 @@
 # The verbs. CI calls `make ci` and nothing else; a laptop does the same.
 .DEFAULT_GOAL := help
-.PHONY: help serve demo build component test fmt lint unit doc ci debian reproducible load interop proxies conformance observability deny audit bench clean
+.PHONY: help serve demo build component test fmt lint unit doc ci debian reproducible load slow interop proxies conformance observability deny audit bench clean
 
 # One profile and one set of packages for tests and serving, so that wasmtime is compiled once: cargo
 # joins the features of what it builds together.
@@ -53,6 +53,9 @@ reproducible: ## two builds of one commit give the same bytes
 
 load: build ## ten thousand logins by hey, two hundred at a time, on a node with a durable store
 	tests/load.sh
+
+slow: build ## slow heads, bodies and readers by slowhttptest, while others are answered
+	tests/slow.sh
 
 interop: build ## our tokens in PyJWT, joserfc and jose and theirs in ours, across a rotation
 	tests/interop/run.sh

@@ -4,6 +4,7 @@
 
 mod doctor;
 mod durability;
+mod front;
 mod keygen;
 mod operate;
 mod proxies;

@@ -5,6 +5,7 @@ mod client;
 mod door;
 mod front;
 mod guest;
+mod hostile;
 mod http2;
 mod http_door;
 mod metrics;
