@@ -47,7 +47,7 @@ use crate::{
     handler::{Admission, CoreHandler, Head, Request, Response},
     manifest::{Route, Routes},
     observer::Observer,
-    problem::Problem,
+    problem::{Own, Problem},
 };
 
 pub(crate) use self::{guard::Key, origin::is_trusted};
@@ -285,7 +285,9 @@ impl<C: CoreHandler> Front<C> {
         let _under_way = UnderWay::begin(&hop.pace, &message);
         let head_only = message.method() == Method::HEAD;
         let mut answer = self.answer(message, &hop).await;
-        if !http2 && *hop.stage.borrow() >= Stage::Leave {
+        // After a message that is not quite one, what follows on HTTP/1 may not be what it seems.
+        let unsure = answer.status() == StatusCode::BAD_REQUEST && answer.extensions().get::<Own>().is_some();
+        if !http2 && (unsure || *hop.stage.borrow() >= Stage::Leave) {
             answer.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         // hyper leaves the body away itself for HTTP/1 only.

@@ -13,7 +13,7 @@ use std::{
 use tokio::runtime;
 
 use crate::{
-    admin::{self, Admin, Asked, Public, Route, Table},
+    admin::{self, Admin, Asked, Fault, Public, Route, Table},
     engine::{self, Capacity, Compiler, Engine},
     front,
     handler::{CoreHandler, Handler, Request, Response},
@@ -118,7 +118,7 @@ impl Node {
                 limits: admin::limits(config.limits),
             };
             let table = Table::default()
-                .with(own_routes())
+                .with(own_routes(context.readiness.clone()))
                 .with(metrics::routes(&metrics))
                 .with(log::routes())
                 .with(kv::browse::routes(&store))
@@ -225,9 +225,21 @@ fn revisions(revision: &Arc<Revision>) -> status::Revisions {
 }
 
 /// What a node answers whatever it serves.
-fn own_routes() -> Vec<Route> {
+fn own_routes(readiness: front::Readiness) -> Vec<Route> {
     let alive = async |asked: Asked| Ok(asked.json_answer(&serde_json::json!({"status": "ok"})));
-    vec![Route::new(http::Method::GET, "/healthz", alive).open()]
+    let ready = move |asked: Asked| {
+        let ready = readiness.is_ready();
+        async move {
+            if ready {
+                return Ok(asked.json_answer(&serde_json::json!({"status": "ok"})));
+            }
+            Err(Fault::new(http::StatusCode::SERVICE_UNAVAILABLE, "overloaded", "the node is about to end"))
+        }
+    };
+    vec![
+        Route::new(http::Method::GET, "/healthz", alive).open(),
+        Route::new(http::Method::GET, "/readyz", ready).open(),
+    ]
 }
 
 fn listen<H: Handler>(config: server::Config, handler: Arc<H>) -> Result<Server, StartError> {

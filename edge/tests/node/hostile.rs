@@ -10,7 +10,7 @@ use edgepass_edge::{
 use tokio::{io::AsyncWriteExt as _, net::TcpSocket};
 
 use crate::{
-    client::{Client, PATIENCE, ask, request, start},
+    client::{Client, PATIENCE, ask, request, start, with_admin},
     front::sent,
     guest::Accomplice,
 };
@@ -205,9 +205,12 @@ async fn spins_own_paths_are_there() {
 
 #[tokio::test]
 async fn a_node_that_leaves_says_so_and_serves() {
-    let node = start(Accomplice::new(), |_| {});
+    let node = start(Accomplice::new(), with_admin);
     assert_eq!(ask(node.addr(), "GET", "/readyz", "").await.field("x-guest"), Some("yes"), "the component's to say");
+    let admin = node.admin_addr().expect("it is asked for");
+    assert_eq!(ask(admin, "GET", "/readyz", "").await.status, 200);
     node.leave();
+    assert_eq!(ask(admin, "GET", "/readyz", "").await.code(), "overloaded");
     let answer = ask(node.addr(), "GET", "/readyz", "").await;
     assert_eq!((answer.status, answer.code().as_str()), (503, "overloaded"));
     assert_eq!(ask(node.addr(), "GET", "/other", "").await.status, 200);
