@@ -1,7 +1,7 @@
 //! The log: what is written, where, in which form, and what never is.
 //!
 //! A component's lines are JSON already, and stay it: in [`Format::Json`] their members are members of
-//! the line. The last [`tail::CAPACITY`] lines are kept for whoever asks the admin listener.
+//! the line. The last `tail::CAPACITY` lines are kept for whoever asks the admin listener.
 
 mod json;
 mod routes;

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub struct Rules {
     /// Failures in a row that open it; 0 never opens it, whatever else fails.
     pub failures: u32,
-    /// Exchanges within [`WINDOW`] from which on the share of failures counts: more than half opens it.
+    /// Exchanges within `WINDOW` from which on the share of failures counts: more than half opens it.
     pub volume: u32,
     /// How long it is open the first time. Each failed probe doubles it.
     pub first_wait: Duration,
