@@ -23,6 +23,7 @@ use std::{
 use sha2::{Digest as _, Sha256};
 use wasmtime::{Config, InstanceAllocationStrategy, PoolingAllocationConfig, ResourcesRequired, component::Component};
 
+pub use crate::digest::Digest;
 use crate::pool::Limits;
 
 /// How often a running guest is looked at. A guest that computes lets its core's other tasks run
@@ -45,10 +46,6 @@ pub struct Artefact {
     digest: Digest,
     code: Vec<u8>,
 }
-
-/// SHA-256 of a component's bytes; names a revision.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Digest([u8; 32]);
 
 /// Runs compiled components. One per process; the ticker stops when it is dropped.
 pub struct Engine {
@@ -147,9 +144,9 @@ impl Compiler {
                 0
             }
         }
-        let mut key = Key(Sha256::new_with_prefix(digest.0));
+        let mut key = Key(Sha256::new_with_prefix(digest.as_bytes()));
         self.engine.precompile_compatibility_hash().hash(&mut key);
-        format!("{}.cwasm", Digest(key.0.finalize().into()))
+        format!("{}.cwasm", Digest::from(<[u8; 32]>::from(key.0.finalize())))
     }
 }
 
@@ -158,26 +155,6 @@ impl Artefact {
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.digest
-    }
-}
-
-impl Digest {
-    /// The digest of `bytes`.
-    #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
-        Self(Sha256::digest(bytes).into())
-    }
-}
-
-impl std::fmt::Display for Digest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl std::fmt::Debug for Digest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{self}")
     }
 }
 
@@ -301,7 +278,7 @@ impl Cache {
         let mut file = fs::read(self.folder.join(name)).ok()?;
         let recorded: [u8; 32] = file.get(..32)?.try_into().ok()?;
         file.drain(..32);
-        if Digest::of(&file) == Digest(recorded) {
+        if *Digest::of(&file).as_bytes() == recorded {
             return Some(file);
         }
         tracing::warn!(name, "compiled code is damaged; compiling again");
@@ -313,7 +290,7 @@ impl Cache {
         let temporary = self.folder.join(format!("{name}.{}.tmp", std::process::id()));
         let written = fs::File::create(&temporary).and_then(|mut file| {
             file.set_permissions(fs::Permissions::from_mode(0o600))?;
-            file.write_all(&Digest::of(code).0)?;
+            file.write_all(Digest::of(code).as_bytes())?;
             file.write_all(code)?;
             file.sync_all()
         });
