@@ -3,9 +3,9 @@
 use edgepass_sim::Entry;
 use serde_json::json;
 
-use crate::support::{World, behaviours, keys_of};
+use crate::support::{World, keys_of, shared_behaviours};
 
-behaviours! {
+shared_behaviours! {
     a_code_becomes_a_session,
     the_same_person_is_the_same_user,
     a_code_is_accepted_once,

@@ -15,6 +15,7 @@ mod metrics;
 mod oauth;
 mod operation;
 mod platform;
+mod redis;
 mod refresh;
 mod rotation;
 mod secrets;

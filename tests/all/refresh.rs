@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use crate::support::{World, WorldBuilder, behaviours, claims_of, keys_of};
+use crate::support::{World, WorldBuilder, claims_of, keys_of, shared_behaviours};
 
-behaviours! {
+shared_behaviours! {
     d1_a_refresh_rotates_and_keeps_whose_session_it_is,
     d2_reuse_ends_the_session,
     d5_nothing_a_token_may_do_grows,

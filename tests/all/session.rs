@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use crate::support::{World, behaviours, keys_of};
+use crate::support::{World, keys_of, shared_behaviours};
 
-behaviours! {
+shared_behaviours! {
     a_session_shows_what_the_owner_may_see,
     a_device_is_shown_with_its_session,
     bearer_routes_say_what_they_want,

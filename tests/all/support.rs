@@ -2,15 +2,13 @@
 //! simulated platform, and a client.
 
 pub(crate) mod http;
+pub(crate) mod store;
 
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::{
-        Arc, LazyLock,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, LazyLock},
     time::Duration,
 };
 
@@ -22,7 +20,7 @@ use edgepass::{
 use edgepass_bench::native::Native;
 use edgepass_edge::{
     admin,
-    kv::{self, Backend, Change, Failure, SharedBackend},
+    kv::Backend as _,
     manifest::Manifest,
     metrics::Metrics,
     node::{self, Node},
@@ -32,12 +30,13 @@ use edgepass_edge::{
     variables::Sources,
 };
 use edgepass_sim::{Entry, Fault, Kind, SAMPLE_APPID, SAMPLE_SECRET, SimConfig, Simulator};
-use futures::future::BoxFuture;
 use serde_json::Value;
-use tempfile::TempDir;
 use tokio::{io::AsyncWriteExt as _, net::TcpStream};
 
-use self::http::Answer;
+use self::{
+    http::Answer,
+    store::{Hold, Place, Switched, servers::Servers},
+};
 
 /// What is behind the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,9 +52,9 @@ pub(crate) enum Door {
 /// Turns each behaviour, an `async fn(World)`, into three tests: one for every target.
 macro_rules! behaviours {
     ($($name:ident),* $(,)?) => {
-        behaviours!(@door native, Native, $($name)*);
-        behaviours!(@door node, Node, $($name)*);
-        behaviours!(@door service, Service, $($name)*);
+        $crate::support::behaviours!(@door native, Native, $($name)*);
+        $crate::support::behaviours!(@door node, Node, $($name)*);
+        $crate::support::behaviours!(@door service, Service, $($name)*);
     };
     (@door $module:ident, $door:ident, $($name:ident)*) => {
         mod $module {
@@ -70,6 +69,27 @@ macro_rules! behaviours {
     };
 }
 pub(crate) use behaviours;
+
+/// As `behaviours!`, and once more with nodes that share a Redis.
+macro_rules! shared_behaviours {
+    ($($name:ident),* $(,)?) => {
+        $crate::support::behaviours!($($name),*);
+
+        mod redis {
+            $(
+                #[test]
+                fn $name() {
+                    use crate::support::{Door, PATIENT, WorldBuilder, run};
+                    run(async { super::$name(WorldBuilder::new(Door::Node).redis(PATIENT).start()).await });
+                }
+            )*
+        }
+    };
+}
+pub(crate) use shared_behaviours;
+
+/// For a call to a Redis that works, on a machine that is busy.
+pub(crate) const PATIENT: Duration = Duration::from_secs(20);
 
 /// Runs a test body. The node and the simulator have threads of their own.
 pub(crate) fn run(body: impl Future<Output = ()>) {
@@ -96,11 +116,27 @@ pub(crate) struct WorldBuilder {
     door: Door,
     settings: BTreeMap<String, String>,
     keep_server_timing: bool,
+    place: Option<Place>,
 }
 
 impl WorldBuilder {
     pub(crate) fn new(door: Door) -> Self {
-        Self { door, settings: BTreeMap::new(), keep_server_timing: false }
+        Self { door, settings: BTreeMap::new(), keep_server_timing: false, place: None }
+    }
+
+    /// On a Redis of its own, a call to which may take `timeout`; else in a folder.
+    pub(crate) fn redis(mut self, timeout: Duration) -> Self {
+        self.place = Some(Place::redis(timeout));
+        self
+    }
+
+    /// The Redis it will be on, for what is to be done to it before there is a node.
+    pub(crate) fn servers(&self) -> &Servers {
+        self.place.as_ref().expect("it is asked for").servers()
+    }
+
+    pub(crate) fn door(&self) -> Door {
+        self.door
     }
 
     /// Overrides a variable of the manifest.
@@ -124,7 +160,7 @@ impl WorldBuilder {
     }
 
     fn prepare(self) -> Result<World, Box<dyn std::error::Error>> {
-        let folder = tempfile::tempdir().expect("a folder");
+        let place = self.place.unwrap_or_else(Place::folder);
         let simulator = Arc::new(Simulator::start(SimConfig::default()).expect("the simulator starts"));
         let mut settings = BTreeMap::from([
             ("wechat_base_url".to_owned(), simulator.base_url()),
@@ -137,10 +173,10 @@ impl WorldBuilder {
             ("operator_tokens".to_owned(), OPERATOR.to_owned()),
         ]);
         settings.extend(self.settings);
-        let store = Arc::new(Switched::over(durable(folder.path())));
+        let store = place.open();
         let setup = Setup { door: self.door, settings, keep_server_timing: self.keep_server_timing };
         let node = setup.node(store.clone())?;
-        Ok(World { setup, node, store, simulator, folder: Arc::new(folder), logs: logs() })
+        Ok(World { setup, node, store, simulator, place: Arc::new(place), logs: logs() })
     }
 }
 
@@ -152,10 +188,6 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
-}
-
-fn durable(folder: &Path) -> SharedBackend {
-    Arc::new(kv::Durable::open(&folder.join("store")).expect("the store opens"))
 }
 
 /// What a node is made from, so that a second one or a restarted one is the same.
@@ -255,7 +287,7 @@ pub(crate) struct World {
     node: Running,
     store: Arc<Switched>,
     simulator: Arc<Simulator>,
-    folder: Arc<TempDir>,
+    place: Arc<Place>,
     logs: &'static Logs,
 }
 
@@ -282,15 +314,9 @@ impl World {
     pub(crate) fn second_node_with(&self, changes: &[(&str, &str)]) -> Self {
         let mut setup = self.setup.clone();
         setup.settings.extend(changes.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())));
-        let node = setup.node(self.store.clone()).unwrap_or_else(|error| panic!("{}", chain(&*error)));
-        Self {
-            setup,
-            node,
-            store: self.store.clone(),
-            simulator: self.simulator.clone(),
-            folder: self.folder.clone(),
-            logs: self.logs,
-        }
+        let store = self.place.open_beside(&self.store);
+        let node = setup.node(store.clone()).unwrap_or_else(|error| panic!("{}", chain(&*error)));
+        Self { setup, node, store, simulator: self.simulator.clone(), place: self.place.clone(), logs: self.logs }
     }
 
     /// The node stopped in order, its store closed, and both started again.
@@ -298,7 +324,7 @@ impl World {
         self.node.drain().await;
         self.store.close().await.expect("the store closes");
         drop(self.store);
-        let store = Arc::new(Switched::over(durable(self.folder.path())));
+        let store = self.place.open();
         let node = self.setup.node(store.clone()).unwrap_or_else(|error| panic!("{}", chain(&*error)));
         Self { node, store, ..self }
     }
@@ -436,11 +462,19 @@ impl World {
 
     /// Every key and value there is, one after the other.
     pub(crate) async fn stored_bytes(&self) -> Vec<u8> {
+        self.entries().await.into_iter().flat_map(|(key, value)| [key.into_bytes(), value.into()].concat()).collect()
+    }
+
+    /// The Redis this world is on.
+    pub(crate) fn servers(&self) -> &Servers {
+        self.place.servers()
+    }
+
+    /// Every entry there is.
+    pub(crate) async fn entries(&self) -> Vec<(String, Bytes)> {
         let keys = self.keys().await;
         let values = self.store.get(keys.clone()).await.expect("the store answers");
-        let mut bytes = keys.concat().into_bytes();
-        bytes.extend(values.into_iter().flatten().flatten());
-        bytes
+        keys.into_iter().zip(values).filter_map(|(key, value)| Some((key, value?))).collect()
     }
 
     async fn keys(&self) -> Vec<String> {
@@ -449,21 +483,17 @@ impl World {
 
     /// Every call of the store fails while `broken`.
     pub(crate) fn break_store(&self, broken: bool) {
-        self.store.broken.store(broken, Ordering::SeqCst);
+        self.store.break_it(broken);
     }
 
     /// From now on what is put under keys that hold `part` waits. Dropping the hold lets it go on.
     pub(crate) fn hold_writes(&self, part: &str) -> Hold {
-        let (arrived, arrivals) = tokio::sync::watch::channel(0);
-        let (open, gate) = tokio::sync::watch::channel(false);
-        let held = Held { part: part.to_owned(), arrived, gate };
-        *self.store.held.lock().expect("nobody panics with it") = Some(held);
-        Hold { arrivals, open }
+        self.store.hold(part)
     }
 
     /// Until something is written, from now on.
     pub(crate) fn next_write(&self) -> impl Future<Output = ()> {
-        let written = self.store.written.notified();
+        let written = self.store.written().notified();
         async { tokio::time::timeout(HANG, written).await.expect("something is written in time") }
     }
 
@@ -471,7 +501,7 @@ impl World {
     pub(crate) async fn written(&self, part: &str) {
         let found = async {
             loop {
-                let written = self.store.written.notified();
+                let written = self.store.written().notified();
                 if self.stored(part).await > 0 {
                     return;
                 }
@@ -503,91 +533,7 @@ fn as_documented(method: &str, target: &str, answer: &Answer) {
 const OPERATOR: &str = "0123456789abcdef0123456789abcdef-operator";
 
 /// Longer than any limit of the node.
-const HANG: Duration = Duration::from_mins(1);
-
-/// Writes that wait, until this is dropped.
-pub(crate) struct Hold {
-    arrivals: tokio::sync::watch::Receiver<u32>,
-    open: tokio::sync::watch::Sender<bool>,
-}
-
-impl Hold {
-    /// Until a write has come this far.
-    pub(crate) async fn arrived(&mut self) {
-        let first = self.arrivals.wait_for(|count| *count > 0);
-        tokio::time::timeout(HANG, first).await.expect("a write comes in time").expect("the store is there");
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        let _ = self.open.send(true);
-    }
-}
-
-#[derive(Clone)]
-struct Held {
-    part: String,
-    arrived: tokio::sync::watch::Sender<u32>,
-    gate: tokio::sync::watch::Receiver<bool>,
-}
-
-/// A store that can be made to fail and to wait, and that tells when something was written.
-struct Switched {
-    inner: SharedBackend,
-    broken: AtomicBool,
-    held: std::sync::Mutex<Option<Held>>,
-    written: tokio::sync::Notify,
-}
-
-impl Switched {
-    fn over(inner: SharedBackend) -> Self {
-        let (broken, held) = (AtomicBool::new(false), std::sync::Mutex::default());
-        Self { inner, broken, held, written: tokio::sync::Notify::new() }
-    }
-
-    async fn may_write(&self, changes: &[Change]) {
-        let held = self.held.lock().expect("nobody panics with it").clone();
-        let Some(Held { part, arrived, mut gate }) = held else { return };
-        let waits = |change: &Change| change.entry().is_some_and(|entry| entry.key.contains(&part));
-        if changes.iter().any(waits) {
-            arrived.send_modify(|count| *count += 1);
-            // Open, or the test that held it is over.
-            let _ = gate.wait_for(|open| *open).await;
-        }
-    }
-
-    fn works(&self) -> Result<(), Failure> {
-        if self.broken.load(Ordering::SeqCst) { Err(Failure::Unavailable) } else { Ok(()) }
-    }
-}
-
-impl Backend for Switched {
-    fn get(&self, keys: Vec<String>) -> BoxFuture<'_, Result<Vec<Option<Bytes>>, Failure>> {
-        Box::pin(async move {
-            self.works()?;
-            self.inner.get(keys).await
-        })
-    }
-
-    fn apply(&self, changes: Vec<Change>) -> BoxFuture<'_, Result<Vec<bool>, Failure>> {
-        Box::pin(async move {
-            self.works()?;
-            self.may_write(&changes).await;
-            let there = self.inner.apply(changes).await;
-            self.written.notify_waiters();
-            there
-        })
-    }
-
-    fn scan(&self, prefix: String, after: Option<String>, limit: usize) -> BoxFuture<'_, Result<Vec<String>, Failure>> {
-        self.inner.scan(prefix, after, limit)
-    }
-
-    fn close(&self) -> BoxFuture<'_, Result<(), Failure>> {
-        self.inner.close()
-    }
-}
+pub(crate) const HANG: Duration = Duration::from_mins(1);
 
 /// Everything the node would log if asked for all of it.
 struct Logs(std::sync::Mutex<Vec<u8>>);

@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{World, behaviours};
+use crate::support::{World, shared_behaviours};
 
-behaviours! {
+shared_behaviours! {
     e1_a_logout_ends_the_session_with_all_its_tokens,
     e2_logout_all_ends_every_session_and_no_later_one,
     e2_logout_all_ends_a_session_that_is_being_made,

@@ -209,6 +209,12 @@ impl Server {
         ask(self.port, &parts).unwrap_or_else(|error| Reply::Error(error.to_string()))
     }
 
+    /// Sets a key to bytes, as any client does.
+    pub(crate) fn set(&self, key: &str, value: &[u8]) {
+        let reply = ask(self.port, &[b"SET", key.as_bytes(), value]).expect("an answer");
+        assert_eq!(reply, Reply::Text("OK".into()));
+    }
+
     /// [`Server::ask`] for what must not fail.
     pub(crate) fn done(&self, command: &[&str]) {
         let reply = self.ask(command);
