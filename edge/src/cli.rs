@@ -1,9 +1,12 @@
 //! The command line: what can be said, and nothing of what it does.
 
+mod revisions;
+
 use std::{convert::Infallible, fmt, net::SocketAddr, num::NonZeroUsize, path::PathBuf, str::FromStr};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use self::revisions::{Canary, CanaryAction, Revisions, Rollback, Sign, Swap};
 use crate::log;
 
 /// The edge node of edgepass, and its simulated platforms.
@@ -44,6 +47,21 @@ pub enum Command {
     Status(Status),
     /// Show the last lines of a node's log
     Logs(Logs),
+    /// Serve another component, without losing a request
+    ///
+    /// The node checks it and lets it answer before anybody is sent to it; what it refuses changes
+    /// nothing. If it then does worse than the one before, the node takes that one again by itself.
+    Swap(Swap),
+    /// Serve what was served before
+    Rollback(Rollback),
+    /// Show what a node serves, what it served before, and what was changed
+    Revisions(Revisions),
+    /// End a canary: serve it to all, or to nobody
+    Canary(Canary),
+    /// Print the signature of a component, for a file that a node watches
+    ///
+    /// `edgepass swap --sign-key` makes and sends one by itself.
+    Sign(Sign),
     /// Make a key or a token, and say how to set and replace it
     ///
     /// The value goes to standard output and the rest to standard error, so that
@@ -347,6 +365,9 @@ pub enum Making {
     Client(Client),
     /// A set of one key for `signing_keys`
     Signing(Signing),
+    /// A pair of keys: `edgepass swap --sign-key` signs with the private one, and a node that has the
+    /// public one in `upload_keys` takes nothing else
+    Upload(Upload),
     /// Take a set of signing keys one step on: add a key, promote it, drop the key before it
     ///
     /// The file is rewritten, for its owner only; what was done and when to go on is said.
@@ -374,6 +395,15 @@ pub struct Signing {
     /// What it is for; with `next` a service that has no signing keys begins to have them
     #[arg(long, value_enum, default_value_t = KeyStatus::Current)]
     pub status: KeyStatus,
+}
+
+/// `edgepass keygen upload`.
+#[derive(Debug, Args)]
+pub struct Upload {
+    /// Where the private key is kept, for its owner only; the public one goes to standard output
+    /// [default: the private key goes to standard output, the public one to standard error]
+    #[arg(value_name = "FILE")]
+    pub file: Option<PathBuf>,
 }
 
 /// `edgepass keygen rotate`.

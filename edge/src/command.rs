@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod keygen;
 pub mod logs;
 pub mod operate;
+pub mod revisions;
 pub mod serve;
 pub mod sim;
 pub mod status;

@@ -12,6 +12,12 @@ pub(crate) struct Ask {
     pub(crate) url: String,
     pub(crate) bearer: Option<String>,
     pub(crate) body: Option<Value>,
+    /// A component, sent as the body.
+    pub(crate) component: Option<Vec<u8>>,
+    /// Fields beside those that follow from the rest.
+    pub(crate) fields: Vec<(&'static str, String)>,
+    /// For the whole exchange.
+    pub(crate) time: Duration,
 }
 
 /// What came back.
@@ -34,17 +40,19 @@ pub(crate) fn client(urls: &[&str]) -> anyhow::Result<Client> {
 
 impl Ask {
     pub(crate) fn new(method: &'static str, url: String) -> Self {
-        Self { method, url, bearer: None, body: None }
+        Self { method, url, bearer: None, body: None, component: None, fields: Vec::new(), time: TIME }
     }
 
     /// The fields that go with it: lines of `name: value`.
     pub(crate) fn head(&self) -> String {
         let bearer = self.bearer.iter().map(|token| format!("authorization: Bearer {token}\n"));
-        let kind = self.body.iter().map(|_| "content-type: application/json\n".to_owned());
-        bearer.chain(kind).collect()
+        let json = self.body.iter().map(|_| "content-type: application/json\n".to_owned());
+        let wasm = self.component.iter().map(|_| "content-type: application/wasm\n".to_owned());
+        let more = self.fields.iter().map(|(name, value)| format!("{name}: {value}\n"));
+        bearer.chain(json).chain(wasm).chain(more).collect()
     }
 
-    /// The body as it is sent; empty where there is none.
+    /// The body as it is sent, where it is text; empty where there is none.
     pub(crate) fn text(&self) -> String {
         self.body.as_ref().map(Value::to_string).unwrap_or_default()
     }
@@ -52,10 +60,10 @@ impl Ask {
     pub(crate) async fn send(&self, client: &Client) -> Result<Answer, Failure> {
         let call = Call {
             method: self.method.into(),
-            url: self.url.clone(),
             head: self.head().into_bytes(),
-            body: self.text().into_bytes(),
-            limits: LIMITS,
+            limits: Limits { connect: CONNECT_TIME, first_byte: self.time, total: self.time, max_body_bytes: 1 << 20 },
+            body: self.component.clone().unwrap_or_else(|| self.text().into_bytes()),
+            url: self.url.clone(),
             exclusive: None,
         };
         let reply = client.send(call).await?;
@@ -68,9 +76,5 @@ impl Ask {
 }
 
 /// Longer than a node takes for any request unless it is told otherwise.
-const LIMITS: Limits = Limits {
-    connect: Duration::from_secs(5),
-    first_byte: Duration::from_secs(30),
-    total: Duration::from_secs(30),
-    max_body_bytes: 1 << 20,
-};
+const TIME: Duration = Duration::from_secs(30);
+const CONNECT_TIME: Duration = Duration::from_secs(5);

@@ -62,6 +62,16 @@ pub fn random() -> Result<String, Error> {
     Ok(base64ct::Base64UrlUnpadded::encode_string(&bytes))
 }
 
+/// Puts a line of `text` into a new file, for its owner only.
+///
+/// # Errors
+/// [`Error::File`], also when there is such a file already.
+pub fn create(path: &Path, text: &str) -> Result<(), Error> {
+    let opened = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let written = opened.and_then(|mut file| writeln!(file, "{text}").and_then(|()| file.sync_all()));
+    written.map_err(|source| Error::File { path: path.into(), source })
+}
+
 /// Puts a line of `text` in the place of `path`, whole or not at all, for its owner only.
 ///
 /// # Errors

@@ -3,7 +3,7 @@
 //! The value goes to standard output and everything else to standard error, so that
 //! `$(edgepass keygen master)` is the value and no log ever holds it.
 
-use std::{fs, io::Write as _};
+use std::{fs, io::Write as _, path::Path};
 
 use anyhow::{Context as _, bail, ensure};
 use base64ct::{Base64UrlUnpadded, Encoding as _};
@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::{
     cli::{self, KeyAlgorithm, KeyStatus, Making},
+    revisions::signature::UploadKey,
     secret_file,
 };
 
@@ -56,6 +57,7 @@ pub fn make(what: &Making) -> anyhow::Result<Made> {
             let set = json!({ "keys": [signing_key(signing.alg, signing.status)?] });
             Made { value: Some(set.to_string()), advice: SIGNING.into() }
         }
+        Making::Upload(upload) => upload_pair(upload.file.as_deref())?,
         Making::Rotate(rotate) => {
             let file = &rotate.file;
             let text = fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
@@ -98,6 +100,17 @@ pub fn advance(text: &str) -> anyhow::Result<(String, String)> {
         step
     };
     Ok((set.to_string(), step))
+}
+
+/// A pair of upload keys, the private one in `file` if there is one.
+fn upload_pair(file: Option<&Path>) -> anyhow::Result<Made> {
+    let secret = secret_file::random()?;
+    let public = UploadKey::parse(&secret).context("a key just made is a key")?.public();
+    let Some(file) = file else {
+        return Ok(Made { value: Some(secret), advice: format!("upload_keys = \"{public}\"\n{UPLOAD}") });
+    };
+    secret_file::create(file, &secret).with_context(|| format!("writing {}", file.display()))?;
+    Ok(Made { value: Some(public), advice: format!("The private key is in {}.\n{UPLOAD}", file.display()) })
 }
 
 /// 32 random bytes for the setting named first, and what is to know about it.
@@ -187,6 +200,9 @@ const SIGNING: &str = "signing_keys: keep it in a file that only its owner reads
      signing_keys=@FILE or SPIN_VARIABLE_SIGNING_KEYS=\"$(cat FILE)\", on every node.\n\
      Where the service runs without signing keys so far, make it with --status next; `edgepass keygen rotate FILE` takes the \
      next step.";
+
+const UPLOAD: &str = "Name the public key in upload_keys of [component.<id>.tool.edgepass], on every node; several are separated by \
+     commas.\nThe private key signs: edgepass swap FILE --sign-key KEYFILE. Keep it where components are made, not on a node.";
 
 const ADDED: &str = "Start every node with the set, wait 5 minutes, which is how long verifiers keep the published \
      keys, and rotate again: then it signs.";

@@ -139,18 +139,26 @@ impl Service {
         Ok(self.ask("GET", path, None).await?.body)
     }
 
-    /// An answer that is no failure.
-    async fn ask(&self, method: &'static str, path: &str, body: Option<Value>) -> anyhow::Result<Answer> {
-        let url = format!("{}{path}", self.url);
-        let bearer = Some(self.token.expose().to_owned());
-        let ask = Ask { bearer, body, ..Ask::new(method, url.clone()) };
-        let answer = ask.send(&self.client).await.map_err(|failure| {
+    /// A question with what opens the service.
+    pub(super) fn question(&self, method: &'static str, path: &str) -> Ask {
+        Ask { bearer: Some(self.token.expose().to_owned()), ..Ask::new(method, format!("{}{path}", self.url)) }
+    }
+
+    /// Whatever is answered.
+    pub(super) async fn send(&self, ask: &Ask) -> anyhow::Result<Answer> {
+        ask.send(&self.client).await.map_err(|failure| {
             let advice = match failure.kind {
                 Kind::Unreachable | Kind::Unresolved => "; is it running there?",
                 _ => "",
             };
-            anyhow::anyhow!("{method} {url}: {failure}{advice}")
-        })?;
+            anyhow::anyhow!("{} {}: {failure}{advice}", ask.method, ask.url)
+        })
+    }
+
+    /// An answer that is no failure.
+    async fn ask(&self, method: &'static str, path: &str, body: Option<Value>) -> anyhow::Result<Answer> {
+        let ask = Ask { body, ..self.question(method, path) };
+        let (answer, url) = (self.send(&ask).await?, &ask.url);
         let advice = match answer.status {
             200..300 => return Ok(answer),
             401 => "; it does not take this token: is it one of its operator_tokens?",

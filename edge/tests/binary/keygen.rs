@@ -54,3 +54,23 @@ fn a_set_is_rotated_in_its_file_for_its_owner_only() {
     assert!(!output.status.success() && said.contains("keys.json") && !said.contains("canary"), "{said}");
     assert_eq!(fs::read_to_string(&file).unwrap(), "canary", "and the file is as it was");
 }
+
+#[test]
+fn a_pair_is_kept_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("upload.key");
+    let name = file.to_str().unwrap();
+    let (public, err) = keygen(&["upload", name]);
+    let private = fs::read_to_string(&file).unwrap();
+    assert_eq!((public.trim_end().len(), private.trim_end().len()), (43, 43));
+    assert!(public != private && err.contains("upload_keys") && !err.contains(private.trim_end()), "{err}");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+
+    let again = Command::new(env!("CARGO_BIN_EXE_edgepass")).args(["keygen", "upload", name]).output().unwrap();
+    assert_eq!((again.status.code(), again.stdout), (Some(1), Vec::new()), "a key is not written over");
+    assert_eq!(fs::read_to_string(&file).unwrap(), private);
+
+    let (private, err) = keygen(&["upload"]);
+    let public = err.split('"').nth(1).unwrap();
+    assert!(public.len() == 43 && public != private.trim_end() && !err.contains(private.trim_end()), "{err}");
+}

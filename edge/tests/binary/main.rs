@@ -10,6 +10,8 @@ mod operate;
 mod proxies;
 mod refusals;
 mod replacing;
+mod revisions;
 mod running;
 mod status;
 mod stopping;
+mod stub;

@@ -1,18 +1,13 @@
 //! The admin listener as a program, and the commands that talk to it.
 
-use std::{
-    fs,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::{SocketAddr, TcpListener},
-    os::unix::fs::PermissionsExt as _,
-    path::Path,
-    process::{Command, Output, Stdio},
-    thread,
-};
+use std::{fs, net::SocketAddr, os::unix::fs::PermissionsExt as _, path::Path};
 
 use serde_json::{Value, json};
 
-use crate::running::{self, Running, request};
+use crate::{
+    running::{self, Running, request},
+    stub::{Stub, edgepass, said},
+};
 
 #[test]
 fn a_node_keeps_its_token_and_shows_it_to_nobody_else() {
@@ -104,7 +99,7 @@ fn a_sweep_goes_on_until_nothing_is_left() {
     let output = service.ask(&["sweep", "--limit", "50"]);
     assert!(output.status.success(), "{}", said(&output));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "removed 7\n");
-    let asked: Vec<Value> = service.asked().into_iter().map(|(_, body)| body).collect();
+    let asked: Vec<Value> = service.asked().into_iter().map(|(_, body)| parsed(&body)).collect();
     assert_eq!(asked, [json!({"limit": 50}), json!({"limit": 50, "cursor": "a"}), json!({"limit": 50, "cursor": "b"})]);
 }
 
@@ -122,7 +117,7 @@ fn an_order_names_whom_it_is_about() {
         let (head, sent) = service.asked().pop().unwrap();
         assert!(head.starts_with(&format!("POST {target} ")), "{head}");
         assert!(head.to_lowercase().contains("authorization: bearer file-token\r\n"), "{head}");
-        assert_eq!(sent, body);
+        assert_eq!(parsed(&sent), body);
     }
 }
 
@@ -162,66 +157,11 @@ fn what_goes_wrong_is_said_with_what_to_do() {
     assert!(said(&output).contains("the token would travel in clear"), "{}", said(&output));
 }
 
+fn parsed(body: &[u8]) -> Value {
+    serde_json::from_slice(body).unwrap()
+}
+
 /// Where the node with this state folder says that its admin listener is.
 fn admin(state: &Path) -> SocketAddr {
     fs::read_to_string(state.join("admin.addr")).unwrap().trim().parse().unwrap()
-}
-
-fn edgepass(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_edgepass"));
-    command.env_clear().args(arguments).stdin(Stdio::null());
-    command
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-/// A service that gives these answers, one per connection, and keeps what it was asked.
-struct Stub {
-    address: SocketAddr,
-    asked: thread::JoinHandle<Vec<(String, Value)>>,
-}
-
-impl Stub {
-    fn start(answers: Vec<(u16, Value)>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let asked = thread::spawn(move || answers.iter().map(|answer| Self::answer(&listener, answer)).collect());
-        Self { address, asked }
-    }
-
-    fn answer(listener: &TcpListener, (status, body): &(u16, Value)) -> (String, Value) {
-        let (stream, _) = listener.accept().unwrap();
-        let mut reader = BufReader::new(stream);
-        let mut head = String::new();
-        while !head.ends_with("\r\n\r\n") {
-            assert_ne!(reader.read_line(&mut head).unwrap(), 0, "a whole head: {head}");
-        }
-        let field = |line: &str| line.to_lowercase().strip_prefix("content-length: ")?.trim().parse::<usize>().ok();
-        let mut sent = vec![0; head.lines().find_map(field).unwrap()];
-        reader.read_exact(&mut sent).unwrap();
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let length = body.len();
-        write!(
-            reader.get_mut(),
-            "HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
-        )
-        .unwrap();
-        (head, serde_json::from_slice(&sent).unwrap())
-    }
-
-    /// Runs `edgepass` against it.
-    fn ask(&self, arguments: &[&str]) -> Output {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("token");
-        fs::write(&file, "file-token\n").unwrap();
-        let mut command = edgepass(arguments);
-        command.arg("--admin").arg(format!("http://{}/", self.address)).arg("--token-file").arg(&file);
-        command.output().unwrap()
-    }
-
-    fn asked(self) -> Vec<(String, Value)> {
-        self.asked.join().unwrap()
-    }
 }
