@@ -15,7 +15,7 @@ use std::{
     rc::Rc,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -38,6 +38,7 @@ use tokio::{
 };
 
 use self::{
+    body::Held,
     origin::Origin,
     pace::{Length, Pace, Paced, Times},
     trace::Names,
@@ -45,6 +46,7 @@ use self::{
 use crate::{
     fields::{self, is_hop_by_hop},
     handler::{Admission, CoreHandler, Head, Request, Response},
+    kv::Health,
     manifest::{Route, Routes},
     observer::Observer,
     problem::{Own, Problem},
@@ -61,6 +63,9 @@ pub use self::{
 pub struct Limits {
     /// Longest request body, in bytes; longer is 413.
     pub max_body_bytes: usize,
+    /// Bytes of the bodies of all requests under way together, at most; more is 503. One that
+    /// [`Limits::max_body_bytes`] allows is always possible alone.
+    pub max_buffered_bytes: usize,
     /// Longest request head that is waited for, in bytes; longer is 431, unless it came in one piece
     /// with its end. At least 8192. Over HTTP/2 a head has 16 KiB at most, counted as RFC 9113 §6.5.2
     /// does.
@@ -90,6 +95,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_body_bytes: 128 << 10,
+            max_buffered_bytes: 64 << 20,
             max_head_bytes: 32 * 1024,
             max_headers: 100,
             head_time: Duration::from_secs(10),
@@ -137,18 +143,30 @@ pub struct Application {
 
 /// Whether the node wants to be sent new clients. Clones say the same.
 #[derive(Clone, Debug, Default)]
-pub struct Readiness(Arc<std::sync::atomic::AtomicBool>);
+pub struct Readiness {
+    leaving: Arc<AtomicBool>,
+    store: Health,
+}
 
 impl Readiness {
-    /// Whether it does.
+    /// It does as long as this store does not fail.
     #[must_use]
-    pub fn is_ready(&self) -> bool {
-        !self.0.load(Relaxed)
+    pub fn with(store: Health) -> Self {
+        Self { store, ..Self::default() }
+    }
+
+    /// Why it does not, if it does not.
+    #[must_use]
+    pub fn problem(&self) -> Option<Problem> {
+        if self.leaving.load(Relaxed) {
+            return Some(Problem::Leaving);
+        }
+        self.store.is_failing().then_some(Problem::StoreUnavailable)
     }
 
     /// It does not any more.
     pub fn leave(&self) {
-        self.0.store(true, Relaxed);
+        self.leaving.store(true, Relaxed);
     }
 }
 
@@ -300,7 +318,8 @@ impl<C: CoreHandler> Front<C> {
         let origin = Origin::of(hop.peer, hop.secure, message.headers(), &self.context.trusted_proxies);
         let observed = self.observer.as_ref().map(|observer| observer.begin(&message));
         let mut answer = match self.read(message, origin, id, &names).await {
-            Ok(request) => {
+            // The body's share of the memory is held until the answer is there.
+            Ok((request, _held)) => {
                 if let Some(observed) = &observed {
                     observed.received(request.body.len());
                 }
@@ -328,7 +347,7 @@ impl<C: CoreHandler> Front<C> {
         origin: Origin,
         id: u64,
         names: &Names,
-    ) -> Result<Request, Box<Response>> {
+    ) -> Result<(Request, Held), Box<Response>> {
         let refused = |problem: Problem| Box::new(problem.answer(&names.trace_id));
         let (mut parts, body) = message.into_parts();
         let target = request::target(&mut parts).map_err(refused)?;
@@ -341,20 +360,21 @@ impl<C: CoreHandler> Front<C> {
         let client = origin.client;
         let head = Head { method: &method, target: &target, headers: &headers, client, trace_id: &names.trace_id };
         let route = self.context.admit(&head)?;
+        let buffered = &self.context.metrics.bodies;
         let admission = match self.handler.admit(&head) {
             Ok(admission) => admission,
             Err(answer) => {
                 let nothing = Admission { max_body_bytes: Some(0), ..Admission::default() };
-                drop(body::read(body, &self.limits, nothing).await);
+                drop(body::read(body, &self.limits, nothing, buffered).await);
                 return Err(answer);
             }
         };
-        let body = body::read(body, &self.limits, admission).await.map_err(refused)?;
+        let (body, held) = body::read(body, &self.limits, admission, buffered).await.map_err(refused)?;
         request::strip(&mut headers);
         names.write(&mut headers);
         let (secure, trace_id) = (origin.secure, names.trace_id.clone());
         let deadline = Instant::now() + admission.request_time.unwrap_or(self.limits.request_time);
-        Ok(Request { id, method, target, headers, body, client, secure, route, trace_id, deadline })
+        Ok((Request { id, method, target, headers, body, client, secure, route, trace_id, deadline }, held))
     }
 
     fn finish(&self, answer: &mut Response, names: &Names) {
@@ -393,8 +413,10 @@ impl Context {
     /// Spin's paths, and that the node is not ready.
     fn own(&self, head: &Head<'_>) -> Option<Response> {
         let path = head.target.path();
-        if path == "/readyz" && !self.readiness.is_ready() {
-            return Some(Problem::Leaving.answer(head.trace_id));
+        if path == "/readyz"
+            && let Some(problem) = self.readiness.problem()
+        {
+            return Some(problem.answer(head.trace_id));
         }
         let application = self.application.as_ref()?;
         let (kind, body) = match path {

@@ -49,6 +49,12 @@ pub enum Error {
         /// Its last line.
         said: String,
     },
+    /// Somebody did not want to wait for what it says.
+    #[error("the check of {} was broken off", path.display())]
+    BrokenOff {
+        /// Where it is.
+        path: PathBuf,
+    },
     /// It says nothing.
     #[error("{} did not say within {} s whether it would start", path.display(), CHECK_TIME.as_secs())]
     Late {
@@ -67,11 +73,12 @@ impl Program {
     }
 
     /// Asks the program that is there now whether it would start. It compiles the component on the
-    /// way, so that its start is short.
+    /// way, so that its start is short. `wait` lets that time pass, and says whether the check is to be
+    /// broken off.
     ///
     /// # Errors
     /// See [`Error`].
-    pub fn check(&self) -> Result<(), Error> {
+    pub fn check(&self, mut wait: impl FnMut(Duration) -> bool) -> Result<(), Error> {
         let run = |source| Error::Run { path: self.path.clone(), source };
         let mut child = Command::new(&self.path)
             .args(&self.arguments)
@@ -86,15 +93,18 @@ impl Program {
         let said = thread::spawn(move || stderr.as_mut().map(io::read_to_string));
         let end = Instant::now() + CHECK_TIME;
         let status = loop {
-            match child.try_wait().map_err(run)? {
-                Some(status) => break status,
-                None if Instant::now() < end => thread::sleep(LOOK),
-                None => {
-                    let _ = child.kill();
-                    let _ = child.wait();
-                    return Err(Error::Late { path: self.path.clone() });
-                }
+            if let Some(status) = child.try_wait().map_err(run)? {
+                break status;
             }
+            let path = self.path.clone();
+            let error = match wait(LOOK) {
+                true => Error::BrokenOff { path },
+                false if Instant::now() >= end => Error::Late { path },
+                false => continue,
+            };
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(error);
         };
         if status.success() {
             return Ok(());

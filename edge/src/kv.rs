@@ -9,6 +9,7 @@ mod durable;
 mod memory;
 pub mod metered;
 pub mod redis;
+mod watched;
 
 use std::{
     sync::Arc,
@@ -23,6 +24,7 @@ pub use self::{
     memory::Memory,
     metered::Metered,
     redis::Redis,
+    watched::{Health, Watched},
 };
 
 /// What a backend can do. Keys are at most [`MAX_KEY_BYTES`], values at most [`MAX_VALUE_BYTES`];

@@ -5,7 +5,7 @@
 //! silence. The node's own settings live in `[component.<id>.tool.edgepass]`, which Spin ignores.
 //! Values of variables are the business of [`crate::variables`].
 
-mod place;
+pub(crate) mod place;
 mod route;
 mod schema;
 mod settings;

@@ -228,12 +228,12 @@ fn revisions(revision: &Arc<Revision>) -> status::Revisions {
 fn own_routes(readiness: front::Readiness) -> Vec<Route> {
     let alive = async |asked: Asked| Ok(asked.json_answer(&serde_json::json!({"status": "ok"})));
     let ready = move |asked: Asked| {
-        let ready = readiness.is_ready();
+        let problem = readiness.problem();
         async move {
-            if ready {
-                return Ok(asked.json_answer(&serde_json::json!({"status": "ok"})));
+            match problem {
+                None => Ok(asked.json_answer(&serde_json::json!({"status": "ok"}))),
+                Some(problem) => Err(Fault::from(problem)),
             }
-            Err(Fault::new(http::StatusCode::SERVICE_UNAVAILABLE, "overloaded", "the node is about to end"))
         }
     };
     vec![

@@ -25,6 +25,8 @@ pub enum Problem {
     RateLimited(Duration),
     /// The node is about to end, and not to be sent anything new.
     Leaving,
+    /// The store can be neither written nor read as it should be.
+    StoreUnavailable,
     /// The component gave something that is no answer.
     Internal,
     /// No place for the request within the waiting time.
@@ -59,7 +61,7 @@ impl Problem {
         answer
     }
 
-    fn parts(self) -> (StatusCode, &'static str, &'static str) {
+    pub(crate) fn parts(self) -> (StatusCode, &'static str, &'static str) {
         match self {
             Self::BadRequest(detail) => (StatusCode::BAD_REQUEST, "bad_request", detail),
             Self::NotFound => (StatusCode::NOT_FOUND, "not_found", "there is no such route"),
@@ -70,6 +72,11 @@ impl Problem {
             }
             Self::RateLimited(_) => (StatusCode::TOO_MANY_REQUESTS, "rate_limited", "too many requests; wait"),
             Self::Leaving => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "the node is about to end"),
+            Self::StoreUnavailable => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "store_unavailable",
+                "the store does not take writes, or cannot be read",
+            ),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal", "the component gave no valid answer"),
             Self::Overloaded => (StatusCode::SERVICE_UNAVAILABLE, "overloaded", "all instances are busy"),
             Self::InstanceLost => {

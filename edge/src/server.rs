@@ -103,7 +103,8 @@ struct Socket {
 
 /// What a connection takes of what there is; given back when it ends.
 struct Places {
-    _of_all: OwnedSemaphorePermit,
+    /// Beyond `max_connections` only who waited at the end.
+    _of_all: Option<OwnedSemaphorePermit>,
     _of_client: Option<OfClient>,
     context: Arc<front::Context>,
 }
@@ -336,7 +337,7 @@ impl Door {
             }
         };
         if last == Phase::Drain {
-            self.take_queue(&listener).await;
+            self.take_queue(listener);
         }
     }
 
@@ -346,7 +347,7 @@ impl Door {
         match listener.accept().await.and_then(|(stream, peer)| Ok((stream.into_std()?, peer))) {
             Ok((stream, peer)) => {
                 *failing = false;
-                self.enter(stream, peer, place);
+                self.enter(stream, peer, Some(place));
             }
             // Of one connection only; the listener is well.
             Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) => {
@@ -362,19 +363,24 @@ impl Door {
         }
     }
 
-    /// Closing a socket that listens resets who waits in its queue, and some have sent a request.
-    async fn take_queue(&self, listener: &TcpListener) {
+    /// Closing a socket that listens resets who waits in its queue, and some have sent a request. At
+    /// the end they are taken even beyond `max_connections`: nobody comes after them.
+    fn take_queue(&self, listener: TcpListener) {
+        let Ok(listener) = listener.into_std() else { return };
         for _ in 0..BACKLOG {
-            let Ok(place) = self.places.clone().try_acquire_owned() else { return };
-            // Nobody is waiting when it would have to be waited for.
-            let Ok(Ok((stream, peer))) = tokio::time::timeout(Duration::ZERO, listener.accept()).await else { return };
-            if let Ok(stream) = stream.into_std() {
-                self.enter(stream, peer, place);
+            match listener.accept() {
+                Ok((stream, peer)) if stream.set_nonblocking(true).is_ok() => {
+                    self.enter(stream, peer, self.places.clone().try_acquire_owned().ok());
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                // Nobody waits any more, or there are no descriptors.
+                Err(_) => return,
             }
         }
     }
 
-    fn enter(&self, stream: StdStream, peer: SocketAddr, place: OwnedSemaphorePermit) {
+    fn enter(&self, stream: StdStream, peer: SocketAddr, place: Option<OwnedSemaphorePermit>) {
         let metrics = &self.context.metrics;
         metrics.accepted.inc();
         let limited = self.max_per_client.filter(|_| !is_trusted(peer.ip(), &self.context.trusted_proxies));

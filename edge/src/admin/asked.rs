@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::table::{Parameters, decoded};
 use crate::{
     handler::{Request, Response},
-    problem,
+    problem::{self, Problem},
 };
 
 /// What a route is asked.
@@ -132,6 +132,13 @@ impl Fault {
 
     pub(super) fn answer(self, trace_id: &str) -> Response {
         problem::answer(self.status, self.code, &self.detail, trace_id, self.more)
+    }
+}
+
+impl From<Problem> for Fault {
+    fn from(problem: Problem) -> Self {
+        let (status, code, detail) = problem.parts();
+        Self::new(status, code, detail)
     }
 }
 

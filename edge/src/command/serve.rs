@@ -45,11 +45,13 @@ pub fn run(serve: &cli::Serve) -> anyhow::Result<()> {
         match orders.wait() {
             Order::Stop => break,
             Order::Reload => running.reload(),
-            Order::Replace => match program.check() {
+            // An order to stop does not wait for it.
+            Order::Replace => match program.check(|time| orders.pause(time).is_some()) {
                 Ok(()) => {
                     orders.stop_at_once();
                     return running.replace(&program);
                 }
+                Err(handover::Error::BrokenOff { .. }) => break,
                 Err(error) => {
                     tracing::error!(error = %format_args!("{:#}", anyhow::Error::from(error)), "not replaced");
                 }
@@ -166,10 +168,11 @@ fn prepare(serve: &cli::Serve) -> anyhow::Result<Prepared> {
     })?;
     let metrics = metrics(serve)?;
     // A check looks at what may be running, and only one process may have the store open.
+    let health = kv::Health::default();
     let store = if serve.check {
         Arc::new(kv::Memory::new())
     } else {
-        store::open(serve, manifest.component.settings.store_timeout, &metrics)?
+        store::open(serve, manifest.component.settings.store_timeout, &metrics, &health)?
     };
     let mut operators = None;
     if let Some(listen) = serve.admin {
@@ -192,6 +195,7 @@ fn prepare(serve: &cli::Serve) -> anyhow::Result<Prepared> {
                 name: manifest.application.name,
                 version: Some(manifest.application.version).filter(|version| !version.is_empty()),
             }),
+            readiness: front::Readiness::with(health),
             ..front::Context::default()
         }),
     };

@@ -14,15 +14,24 @@ use serde::Deserialize;
 use crate::{
     cli,
     kv::{
-        self, Metered, SharedBackend,
+        self, Health, Metered, SharedBackend, Watched,
         redis::{Address, Finding, Options, Redis, Severity},
     },
-    manifest::without_value,
+    manifest::{
+        place::{line_at, line_of},
+        without_value,
+    },
     metrics::Metrics,
 };
 
-/// Opens what is asked for, says in the log what that is, and has its calls counted in `metrics`.
-pub(crate) fn open(serve: &cli::Serve, timeout: Duration, metrics: &Metrics) -> anyhow::Result<SharedBackend> {
+/// Opens what is asked for, says in the log what that is, and has its calls counted in `metrics` and
+/// watched by `health`.
+pub(crate) fn open(
+    serve: &cli::Serve,
+    timeout: Duration,
+    metrics: &Metrics,
+    health: &Health,
+) -> anyhow::Result<SharedBackend> {
     let backend: SharedBackend = match Place::chosen(&serve.store_choice, &serve.state_dir)? {
         Place::Memory => {
             tracing::info!("the store is in memory");
@@ -41,8 +50,11 @@ pub(crate) fn open(serve: &cli::Serve, timeout: Duration, metrics: &Metrics) -> 
         }
     };
     let calls = kv::metered::Metrics::default();
-    metrics.register(|registry| calls.register(registry));
-    Ok(Arc::new(Metered::new(backend, calls)))
+    metrics.register(|registry| {
+        calls.register(registry);
+        health.register(registry);
+    });
+    Ok(Arc::new(Watched::new(Arc::new(Metered::new(backend, calls)), health.clone())))
 }
 
 /// What is to be said of the store that is asked for, without opening it: a Redis is looked at.
@@ -92,26 +104,39 @@ impl Place {
     }
 
     fn of_text(text: &str, folder: &Path, state: &Path) -> anyhow::Result<Self> {
-        let mut config: RuntimeConfig =
-            toml::from_str(text).map_err(|error| anyhow::anyhow!("{}", without_value(error.message())))?;
-        let chosen = config.key_value_store.remove("default");
-        if let Some((label, _)) = config.key_value_store.first_key_value() {
-            bail!("key_value_store.{label}: a node has one store, `default`; other labels lie in it");
+        let at = |line: Option<usize>| line.map(|line| format!("line {line}: ")).unwrap_or_default();
+        let syntax = |error: toml::de::Error| {
+            let line = error.span().map(|span| line_at(text, span.start));
+            anyhow::anyhow!("{}{}", at(line), without_value(error.message()))
+        };
+        let config: RuntimeConfig = toml::from_str(text).map_err(syntax)?;
+        let key = |name: &str| format!("{}{name}", at(line_of(text, name)));
+        if let Some(label) = config.key_value_store.keys().find(|label| *label != "default") {
+            let key = key(&format!("key_value_store.{label}"));
+            bail!("{key}: a node has one store, `default`; other labels lie in it");
         }
         if let Some((name, _)) = config.others.iter().next() {
-            bail!("{name}: not supported by edgepass; key_value_store is");
+            bail!("{}: not supported by edgepass; key_value_store is", key(name));
         }
+        let chosen = config.key_value_store.into_values().next().map(FileStore::deserialize).transpose();
+        let chosen = chosen.map_err(|error| {
+            anyhow::anyhow!("{}: {}", key("key_value_store.default"), without_value(error.message()))
+        })?;
         match chosen {
             None | Some(FileStore::Spin { path: None }) => Ok(Self::Folder(state.join(FOLDER))),
             Some(FileStore::Spin { path: Some(path) }) => {
                 let path = folder.join(path);
                 if path.is_file() {
-                    bail!("key_value_store.default.path: {} is a file of Spin's; name a folder", path.display());
+                    bail!(
+                        "{}: {} is a file of Spin's; name a folder",
+                        key("key_value_store.default.path"),
+                        path.display()
+                    );
                 }
                 Ok(Self::Folder(path))
             }
             Some(FileStore::Redis { url }) => {
-                Ok(Self::Redis(Box::new(Address::parse(&url).context("key_value_store.default.url")?)))
+                Ok(Self::Redis(Box::new(Address::parse(&url).context(key("key_value_store.default.url"))?)))
             }
         }
     }
@@ -121,7 +146,7 @@ impl Place {
 #[derive(Deserialize)]
 struct RuntimeConfig {
     #[serde(default)]
-    key_value_store: BTreeMap<String, FileStore>,
+    key_value_store: BTreeMap<String, toml::Value>,
     #[serde(flatten)]
     others: toml::Table,
 }
@@ -168,11 +193,19 @@ mod tests {
     #[test]
     fn what_is_not_supported_is_said_and_no_password_shown() {
         for (text, part) in [
-            ("[key_value_store.cache]\ntype = \"redis\"\nurl = \"redis://:hush@h\"\n", "key_value_store.cache"),
+            (
+                "# Ours.\n[key_value_store.cache]\ntype = \"redis\"\nurl = \"redis://:hush@h\"\n",
+                "line 2: key_value_store.cache",
+            ),
             ("[key_value_store.default]\ntype = \"azure_cosmos\"\n", "azure_cosmos"),
-            ("[key_value_store.default]\ntype = \"redis\"\nurl = \"http://:hush@h\"\n", "default.url"),
+            ("\n[key_value_store.default]\ntype = \"azure_cosmos\"\n", "line 2: key_value_store.default: "),
+            (
+                "[key_value_store.default]\ntype = \"redis\"\nurl = \"http://:hush@h\"\n",
+                "line 3: key_value_store.default.url",
+            ),
             ("[key_value_store.default]\ntype = \"redis\"\nurl = [\"redis://:hush@h\"]\n", "expected"),
-            ("[[variables_provider]]\ntype = \"vault\"\n", "variables_provider"),
+            ("[key_value_store.default]\ntype = \"redis\"\nurl = \"redis://:hush@h\n", "line 3: "),
+            ("\n\n[[variables_provider]]\ntype = \"vault\"\n", "line 3: variables_provider"),
         ] {
             let error = read(text);
             assert!(error.contains(part) && !error.contains("hush"), "{text}: {error}");

@@ -15,6 +15,8 @@ pub struct Metrics {
     handshakes: One,
     requests: One,
     limited: One,
+    /// Bytes of bodies, which also is what they are allowed by.
+    pub(super) bodies: Gauge,
     pub(crate) drain_state: Gauge,
 }
 
@@ -40,6 +42,11 @@ impl Metrics {
             "edgepass_front_requests",
             "Requests by the HTTP version they came in",
             self.requests.clone(),
+        );
+        registry.register(
+            "edgepass_request_body_bytes",
+            "Bytes of the bodies of all requests under way",
+            self.bodies.clone(),
         );
         registry.register(
             "edgepass_ratelimit_rejected",

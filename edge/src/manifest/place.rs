@@ -4,7 +4,7 @@ use toml::de::{DeTable, DeValue};
 
 /// The line, counted from 1, of the key with this dotted path, such as `trigger.http[0].route`; of the
 /// last part of the path that is in the file, where the rest is missing.
-pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
+pub(crate) fn line_of(text: &str, key: &str) -> Option<usize> {
     let table = DeTable::parse(text).ok()?;
     let mut place = None;
     let mut inside = Some(table.get_ref());
@@ -27,7 +27,7 @@ pub(super) fn line_of(text: &str, key: &str) -> Option<usize> {
 }
 
 /// The line of a byte, counted from 1.
-pub(super) fn line_at(text: &str, place: usize) -> usize {
+pub(crate) fn line_at(text: &str, place: usize) -> usize {
     text.bytes().take(place).filter(|&byte| byte == b'\n').count() + 1
 }
 

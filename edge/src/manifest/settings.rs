@@ -26,6 +26,8 @@ pub struct Settings {
     pub cores: Option<NonZeroUsize>,
     /// Longest request body; longer is 413. Default: 128 KiB, twice what any route reads.
     pub max_body_bytes: usize,
+    /// Bytes of the bodies of all requests under way together; beyond it is 503. Default: 64 MiB.
+    pub max_buffered_bytes: usize,
     /// Connections at once, all cores together; above it none is accepted. Default: 10,000.
     pub max_connections: usize,
     /// Connections at once of one client, an IPv4 address or an IPv6 network of 64 bits; one more is
@@ -118,6 +120,7 @@ impl Default for Settings {
             node: None,
             cores: None,
             max_body_bytes: 128 * 1024,
+            max_buffered_bytes: 64 << 20,
             max_connections: 10_000,
             max_connections_per_client: None,
             trusted_proxies: Vec::new(),
@@ -158,6 +161,7 @@ impl Settings {
     pub fn front(&self) -> front::Limits {
         front::Limits {
             max_body_bytes: self.max_body_bytes,
+            max_buffered_bytes: self.max_buffered_bytes,
             head_time: self.header_timeout,
             idle_time: self.idle_timeout,
             body_time: self.body_timeout,
@@ -241,6 +245,7 @@ impl Settings {
         }
         let counts = [
             ("max_body_bytes", settings.max_body_bytes),
+            ("max_buffered_bytes", settings.max_buffered_bytes),
             ("max_connections", settings.max_connections),
             ("min_rate", settings.min_rate as usize),
             ("max_instances", settings.max_instances),

@@ -10,7 +10,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::running::{Running, request};
+use crate::{
+    readiness::until_ready,
+    running::{Running, request},
+};
 
 #[test]
 fn a_kill_during_logins_loses_no_acknowledged_session() {
@@ -102,6 +105,7 @@ fn on_a_disk_that_fills_up() {
         assert_eq!(log_in().0, 503);
         assert!([200, 503].contains(&running.session_status(&early)));
     }
+    until_ready(&running, &disk.join("state"), false);
 
     fs::remove_file(&ballast).unwrap();
     let began = Instant::now();
@@ -112,6 +116,7 @@ fn on_a_disk_that_fills_up() {
     for token in acknowledged.iter().chain([&early]) {
         assert_eq!(running.session_status(token), 200, "of {}", acknowledged.len());
     }
+    until_ready(&running, &disk.join("state"), true);
 }
 
 /// Takes all the room there is, but for a little.

@@ -8,10 +8,13 @@ mod front;
 mod keygen;
 mod operate;
 mod proxies;
+mod readiness;
 mod refusals;
 mod replacing;
 mod revisions;
 mod running;
+#[path = "../redis/servers.rs"]
+mod servers;
 mod status;
 mod stopping;
 mod stub;

@@ -4,6 +4,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::{SocketAddr, TcpStream},
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::Command,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
@@ -114,6 +115,32 @@ fn a_program_that_would_not_start_does_not_get_its_turn() {
     let said = running.logged_until("not replaced");
     assert!(said.contains("wrong"), "the reason is said: {said}");
     assert_eq!(running::request(running.node, "GET", "/healthz", "", "").unwrap().0, 200, "the old one serves");
+}
+
+#[test]
+fn an_order_to_stop_does_not_wait_for_the_check() {
+    let (state, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (program, started) = (folder.path().join("edgepass"), folder.path().join("started"));
+    fs::copy(env!("CARGO_BIN_EXE_edgepass"), &program).unwrap();
+    let serve = running::serve(state.path());
+    let mut command = Command::new(&program);
+    command.args(serve.get_args()).args(["--sim", "127.0.0.1:0", "--cores", "1"]).env_clear();
+    command.current_dir(serve.get_current_dir().unwrap());
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null());
+    let mut running = Running::of(command);
+    // Another program in its place, which never says whether it would start.
+    fs::remove_file(&program).unwrap();
+    fs::write(&program, format!("#!/bin/sh\n: > {}\nexec sleep 170\n", started.display())).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    running.signal("USR2");
+    let begun = Instant::now();
+    while !started.exists() {
+        assert!(begun.elapsed() < Duration::from_mins(1), "it is never asked");
+        thread::sleep(Duration::from_millis(10));
+    }
+    running.signal("TERM");
+    assert!(running.wait().success());
+    assert!(begun.elapsed() < Duration::from_secs(100), "it was waited for: {:?}", begun.elapsed());
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::{
     client::{Client, ask, start},
     guest::Accomplice,
+    http2::an_instance_each,
 };
 
 pub(crate) async fn sent(addr: std::net::SocketAddr, bytes: &[u8]) -> crate::client::Answer {
@@ -128,4 +129,50 @@ async fn connections_beyond_the_limit_wait() {
     second.send("GET /other HTTP/1.1\r\nhost: a\r\n\r\n").await;
     drop(first);
     assert_eq!(second.answer().await.expect("an answer after its turn").status, 200);
+}
+
+#[tokio::test]
+async fn who_waits_in_the_queue_at_the_end_is_answered() {
+    let node = start(Accomplice::new(), |config| config.max_connections = 1);
+    let mut first = Client::connect(node.addr()).await;
+    first.send("GET /other HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    assert_eq!(first.answer().await.expect("an answer").status, 200);
+    // The only place is taken: these have been accepted by the system, and by nobody else.
+    let mut asking = Client::connect(node.addr()).await;
+    asking.send("GET /other HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    let silent = Client::connect(node.addr()).await;
+    let drained = node.drain(Duration::from_secs(20)).await;
+    let answer = asking.answer().await.expect("an answer");
+    assert_eq!((answer.status, answer.field("connection")), (200, Some("close")));
+    for mut client in [first, asking, silent] {
+        assert!(client.ends().await, "closed, and not reset");
+    }
+    assert_eq!(drained.cut, 0);
+}
+
+#[tokio::test]
+async fn bodies_have_a_longest_length_together() {
+    let store = Accomplice::new();
+    let node = start(store.clone(), |config| {
+        an_instance_each(config);
+        config.limits.max_body_bytes = 800;
+        config.limits.max_buffered_bytes = 1000;
+    });
+    let post = |path: &str, length: usize| {
+        format!("POST {path} HTTP/1.1\r\nhost: a\r\ncontent-length: {length}\r\n\r\n{}", "b".repeat(length))
+    };
+    let mut slow = Client::connect(node.addr()).await;
+    slow.send(post("/slow", 800)).await;
+    store.waiting.acquire().await.expect("open").forget();
+    let mut client = Client::connect(node.addr()).await;
+    client.send(post("/echo", 200)).await;
+    assert_eq!(client.answer().await.expect("it fits").status, 200);
+    client.send(post("/echo", 201)).await;
+    let refused = client.answer().await.expect("an answer");
+    assert_eq!((refused.status, refused.code().as_str()), (503, "overloaded"));
+    assert!(refused.field("retry-after").is_some());
+    store.go.add_permits(1);
+    assert_eq!(slow.answer().await.expect("an answer").status, 200);
+    client.send(post("/echo", 800)).await;
+    assert_eq!(client.answer().await.expect("on the same connection").status, 200, "what was held is given back");
 }

@@ -31,7 +31,7 @@ fn request(method: &str, path: &str, body: &'static str) -> http::Request<Full<B
 }
 
 /// The guest does one thing at a time.
-fn an_instance_each(config: &mut edgepass_edge::node::Config) {
+pub(crate) fn an_instance_each(config: &mut edgepass_edge::node::Config) {
     let limits = &mut config.surroundings.limits;
     (limits.in_flight, limits.max_in_flight) = (1, 1);
 }
