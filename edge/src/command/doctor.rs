@@ -4,6 +4,8 @@
 mod application;
 mod machine;
 mod reach;
+mod running;
+mod tls;
 
 use anyhow::bail;
 use serde_json::json;
@@ -19,7 +21,9 @@ pub fn run(doctor: &cli::Doctor) -> anyhow::Result<()> {
     let subject = application::check(doctor, &mut report);
     store(doctor, &mut report);
     machine::check(doctor, subject.as_ref(), &mut report);
+    running::check(doctor, subject.as_ref().and_then(|subject| subject.digest.as_deref()), &mut report);
     if let Some(subject) = &subject {
+        tls::check(&subject.settings, &mut report);
         reach::check(doctor, subject, &mut report)?;
     }
     report.print(doctor.json)?;
@@ -44,6 +48,8 @@ fn store(doctor: &cli::Doctor, report: &mut Report) {
 /// What the manifest asks for, where it can be read.
 struct Subject {
     settings: crate::manifest::Settings,
+    /// Of the component, where it compiles.
+    digest: Option<String>,
     /// Entries of the allow-list, filled in, and the client's side of them; `None` when variables are missing.
     outbound: Option<(Vec<String>, std::sync::Arc<Shared>)>,
 }

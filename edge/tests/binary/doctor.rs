@@ -154,3 +154,54 @@ fn for_people_it_is_lines() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(error.contains("1 of ") && error.contains("checks failed"), "{error}");
 }
+
+#[test]
+fn a_certificate_is_looked_at_with_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let text = fs::read_to_string(root.join("spin.toml")).unwrap();
+    let manifest = folder.path().join("spin.toml");
+    fs::write(&manifest, format!("{text}\ntls_cert = \"tls.crt\"\ntls_key = \"tls.key\"\n")).unwrap();
+    let write = |years: std::ops::Range<i32>, mode: u32| {
+        let mut wanted = rcgen::CertificateParams::new(["node.test".to_owned()]).unwrap();
+        wanted.not_before = rcgen::date_time_ymd(years.start, 1, 1);
+        wanted.not_after = rcgen::date_time_ymd(years.end, 1, 1);
+        let key = rcgen::KeyPair::generate().unwrap();
+        fs::write(folder.path().join("tls.crt"), wanted.self_signed(&key).unwrap().pem()).unwrap();
+        fs::write(folder.path().join("tls.key"), key.serialize_pem()).unwrap();
+        fs::set_permissions(folder.path().join("tls.key"), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let look = || {
+        let (_, said) = doctor(&state, &["--offline", "--manifest", manifest.to_str().unwrap()]);
+        of(&said, "tls").into_iter().map(|(level, found, _)| (level.to_owned(), found.to_owned())).collect::<Vec<_>>()
+    };
+    let has = |found: &[(String, String)], level: &str, part: &str| {
+        assert!(found.iter().any(|found| found.0 == level && found.1.contains(part)), "{level} {part}: {found:?}");
+    };
+    write(2020..2090, 0o600);
+    let found = look();
+    has(&found, "ok", "fits");
+    has(&found, "ok", "2090");
+    write(2020..2021, 0o644);
+    let found = look();
+    has(&found, "fail", "expired");
+    has(&found, "fail", "mode 644");
+    let other = rcgen::generate_simple_self_signed(["other.test".to_owned()]).unwrap();
+    fs::write(folder.path().join("tls.crt"), other.cert.pem()).unwrap();
+    has(&look(), "fail", "tls.key");
+}
+
+#[test]
+fn the_node_that_runs_is_compared_with_what_is_here() {
+    let state = tempfile::tempdir().unwrap();
+    let running = crate::running::Running::start(state.path(), &[]);
+    let (_, said) = doctor_of_good(state.path(), &["--offline"]);
+    let found = of(&said, "running");
+    assert_eq!(found.len(), 2, "{said:#}");
+    assert!(found.iter().all(|(level, ..)| *level == "ok"), "{said:#}");
+    assert!(found[0].1.contains(env!("CARGO_PKG_VERSION")), "{said:#}");
+    drop(running);
+    let (_, said) = doctor_of_good(state.path(), &["--offline"]);
+    assert!(of(&said, "running").iter().all(|(level, ..)| *level != "ok"), "{said:#}");
+}

@@ -29,8 +29,8 @@ pub(super) fn check(doctor: &cli::Doctor, report: &mut Report) -> Option<Subject
     let resolved = variables(doctor, &manifest, report);
     let settings = manifest.component.settings.clone();
     let outbound = resolved.as_ref().and_then(|resolved| way_out(resolved, &manifest, report));
-    component(doctor, &manifest, resolved, outbound.clone(), report);
-    Some(Subject { settings, outbound })
+    let digest = component(doctor, &manifest, resolved, outbound.clone(), report);
+    Some(Subject { settings, digest, outbound })
 }
 
 fn variables(doctor: &cli::Doctor, manifest: &Manifest, report: &mut Report) -> Option<Resolved> {
@@ -85,21 +85,25 @@ fn component(
     resolved: Option<Resolved>,
     outbound: Option<(Vec<String>, Arc<Shared>)>,
     report: &mut Report,
-) {
+) -> Option<String> {
     let path = doctor.component.as_deref().unwrap_or_else(|| manifest.component.artefact());
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) => {
             let found = format!("{} cannot be read: {error}", path.display());
-            return report.fail("component", found, "`cargo xtask component` makes it; a release has it ready");
+            report.fail("component", found, "`cargo xtask component` makes it; a release has it ready");
+            return None;
         }
     };
     let (Some(resolved), Some((_, outbound))) = (resolved, outbound) else {
         match Compiler::new(None).and_then(|compiler| compiler.compile(&bytes)) {
-            Ok(artefact) => report.ok("component", format!("{} compiles, {}", path.display(), artefact.digest())),
+            Ok(artefact) => {
+                report.ok("component", format!("{} compiles, {}", path.display(), artefact.digest()));
+                return Some(artefact.digest().to_string());
+            }
             Err(error) => report.fail("component", chain(&error), NO_COMPONENT),
         }
-        return;
+        return None;
     };
     let limits = Limits { max_instances: 1, ..manifest.component.settings.pool() };
     let around = Surroundings {
@@ -112,8 +116,14 @@ fn component(
     };
     let capacity = Capacity::for_instances(limits, NonZeroUsize::MIN);
     match node::load(&bytes, None, capacity, around) {
-        Ok((_engine, revision)) => report.ok("component", described(path, &revision)),
-        Err(error) => report.fail("component", chain(&error), NO_COMPONENT),
+        Ok((_engine, revision)) => {
+            report.ok("component", described(path, &revision));
+            Some(revision.digest().to_string())
+        }
+        Err(error) => {
+            report.fail("component", chain(&error), NO_COMPONENT);
+            None
+        }
     }
 }
 
