@@ -149,9 +149,11 @@ fn spent(recent: &Totals, seconds: f64) -> Vec<Spent> {
 const SHOWN: &[&str] = &[
     "edgepass_breaker",
     "edgepass_connections",
+    "edgepass_drain",
     "edgepass_kv",
     "edgepass_outbound",
-    "edgepass_rate_limit",
+    "edgepass_ratelimit",
+    "edgepass_request_body",
     "edgepass_swap",
     "edgepass_tls",
 ];

@@ -57,7 +57,7 @@ def names_used():
     """Every metric that the dashboard and the rules name, and that a rule does not make itself."""
     dashboard = json.loads((DOCS / "dashboard.json").read_text())
     texts = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
-    check("the dashboard has its eight rows", sum(panel["type"] == "row" for panel in dashboard["panels"]), 8)
+    check("the dashboard has its nine rows", sum(panel["type"] == "row" for panel in dashboard["panels"]), 9)
     rules = (DOCS / "alerts.yml").read_text()
     texts += re.findall(r"expr: (>\n(?:    .*\n)+|.*)", rules)
     recorded = set(re.findall(r"record: (\S+)", rules))
@@ -82,7 +82,9 @@ def metrics():
     series = sum(1 for line in text.splitlines() if line and not line.startswith("#"))
     check(f"{series} series are less than 2000", series < 2000)
     there = {family(name) for name in re.findall(r"^# TYPE (\S+)", text, re.M)}
-    missing = sorted(name for name in names_used() if family(name) not in there)
+    # This node has its store in memory; those of Redis are read where there is one (`binary readiness::`).
+    used = {name for name in names_used() if not name.startswith("edgepass_kv_redis_")}
+    missing = sorted(name for name in used if family(name) not in there)
     check("every name in dashboard and rules exists", missing, [])
 
 
