@@ -230,6 +230,7 @@ impl Setup {
             reusable_codes,
             apps,
         };
+        callers::check_distinct(&mut reader, &config);
         reader.name_unknown();
         match (ring, subject) {
             (Some(ring), Some(subject)) if reader.problems.is_empty() => {
@@ -484,6 +485,31 @@ pub(crate) mod tests {
         assert_eq!(problems(&[("shadow_mark", "mark-7")]), ["load_token: required"]);
         assert_eq!(problems(&[("load_token", &secret)]), ["shadow_mark: required"]);
         assert_eq!(problems(&[("operator_tokens", "canary")]), ["operator_tokens: shorter than 32 characters"]);
+    }
+
+    #[test]
+    fn one_secret_is_one_callers() {
+        let [one, other, third] = ["canary-1", "canary-2", "canary-3"].map(|text| text.repeat(4));
+        let with = |tokens: &str, clients: [&str; 2], load: &str| {
+            let [a, b] = clients;
+            let clients = format!(
+                r#"[{{"id":"a","secret":"{a}","apps":["wechat"]}},{{"id":"b","secret":"{b}","apps":["wechat"]}}]"#
+            );
+            let changes = [("operator_tokens", tokens), ("clients", &clients), ("load_token", load)];
+            problems(&[&changes[..], &[("shadow_mark", "mark-7")]].concat())
+        };
+        let fourth = "canary-4".repeat(4);
+        assert!(with(&one, [&other, &third], &fourth).is_empty());
+        assert_eq!(with(&format!("{one},{one}"), [&other, &third], &fourth).len(), 1);
+        for (clients, load, setting) in [
+            ([&one, &third], &fourth, "clients"),
+            ([&other, &other], &fourth, "clients"),
+            ([&other, &third], &one, "load_token"),
+            ([&other, &third], &third, "load_token"),
+        ] {
+            let found = with(&one, clients.map(String::as_str), load);
+            assert_eq!(found, [format!("{setting}: a secret that another caller has")]);
+        }
     }
 
     #[test]

@@ -199,6 +199,9 @@ impl Snapshot {
     /// that has no such variable is left alone.
     pub fn add_secret_to_list(&mut self, name: &str, item: &str) {
         if let Some(value) = self.0.get_mut(name) {
+            if value.text.split(',').any(|other| other.trim() == item) {
+                return;
+            }
             if !value.text.trim().is_empty() {
                 value.text.push(',');
             }
@@ -410,6 +413,7 @@ mod tests {
         for name in ["empty", "some", "absent"] {
             snapshot.add_secret_to_list(name, "canary");
         }
+        snapshot.add_secret_to_list("some", "b");
         assert_eq!(snapshot.iter().collect::<Vec<_>>(), [("empty", " canary"), ("some", "a,b,canary")]);
         assert!(!format!("{snapshot:?}").contains("canary"));
     }

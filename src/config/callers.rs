@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::Deserialize;
 
-use super::{App, Reader, Wrong, value};
+use super::{App, Config, Reader, Wrong, value};
 use crate::{json, secret::Secret};
 
 /// Most operator tokens: two for a rotation, and the one a node adds of its own.
@@ -102,6 +102,20 @@ pub(super) fn clients(reader: &mut Reader<'_>, apps: &BTreeMap<String, App>) -> 
         }
     }
     clients
+}
+
+/// One secret is one caller's: whoever has a secret that is given twice has the other's rights too.
+pub(super) fn check_distinct(reader: &mut Reader<'_>, config: &Config) {
+    let operators = config.operator_tokens.0.iter().map(|token| ("operator_tokens", token));
+    let clients = config.clients.iter().map(|client| ("clients", &client.secret));
+    let load = config.shadow.iter().map(|shadow| ("load_token", &shadow.token));
+    let mut seen: Vec<&Secret<String>> = Vec::new();
+    for (setting, secret) in operators.chain(clients).chain(load) {
+        if seen.iter().any(|other| other.expose() == secret.expose()) {
+            reader.problem(setting, "a secret that another caller has");
+        }
+        seen.push(secret);
+    }
 }
 
 /// `shadow_mark` and `load_token`: both or neither.
