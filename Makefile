@@ -1,6 +1,6 @@
 # The verbs. CI calls `make ci` and nothing else; a laptop does the same.
 .DEFAULT_GOAL := help
-.PHONY: help serve demo build component test fmt lint unit doc ci debian reproducible load slow interop proxies conformance observability deny audit bench clean
+.PHONY: help serve demo build component test fmt lint unit doc ci debian reproducible load slow soak interop proxies conformance observability deny audit bench clean
 
 # One profile and one set of packages for tests and serving, so that wasmtime is compiled once: cargo
 # joins the features of what it builds together.
@@ -43,7 +43,7 @@ unit:
 doc:
 	RUSTDOCFLAGS="-D warnings" cargo doc $(PROFILE) --workspace --no-deps --document-private-items
 
-ci: test debian reproducible load interop proxies conformance observability deny ## what CI runs: test, the second toolchain, same bytes twice, a real load, other libraries, nginx, the document, Prometheus and the page, licences
+ci: test debian reproducible load slow interop proxies conformance observability deny ## what CI runs: test, the second toolchain, same bytes twice, a real load, slow clients, other libraries, nginx, the document, Prometheus and the page, licences
 
 debian: ## build both components with Debian's rustc-web instead of rustup's target
 	cargo xtask component --toolchain debian --out target/debian
@@ -56,6 +56,9 @@ load: build ## ten thousand logins by hey, two hundred at a time, on a node with
 
 slow: build ## slow heads, bodies and readers by slowhttptest, while others are answered
 	tests/slow.sh
+
+soak: component ## the overload for a minute instead of seconds (EDGEPASS_SOAK_SECONDS)
+	EDGEPASS_SOAK_SECONDS=$${EDGEPASS_SOAK_SECONDS:-60} cargo $(RUN_TESTS) $(TEST_PROFILE) --workspace --test node overload::
 
 interop: build ## our tokens in PyJWT, joserfc and jose and theirs in ours, across a rotation
 	tests/interop/run.sh
