@@ -25,6 +25,17 @@ type One = Family<[(&'static str, &'static str); 1], Counter>;
 impl Metrics {
     /// Adds them to `registry`; names begin with `edgepass_`.
     pub fn register(&self, registry: &mut Registry) {
+        // There from the beginning: a rate over a series needs its zero.
+        for (family, label, values) in [
+            (&self.refused, "cause", &["client", "accept"][..]),
+            (&self.closed, "waiting_for", &["head", "request", "reader"]),
+            (&self.handshakes, "result", &["full", "resumed", "failed", "timeout"]),
+            (&self.limited, "scope", &["client", "all", "refusals"]),
+        ] {
+            for value in values {
+                drop(family.get_or_create(&[(label, value)]));
+            }
+        }
         registry.register("edgepass_connections", "Connections open now", self.open.clone());
         registry.register("edgepass_connections_accepted", "Connections accepted", self.accepted.clone());
         registry.register(
