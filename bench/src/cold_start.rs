@@ -21,9 +21,9 @@ use edgepass_edge::{
     kv,
     manifest::Manifest,
     metrics::Metrics,
-    node::Live,
     outbound::{self, Policy, Shared},
     revision::{Revision, Surroundings},
+    revisions::Live,
     variables::{Snapshot, Sources},
 };
 use edgepass_sim::{SAMPLE_APPID, SAMPLE_SECRET, SimConfig, Simulator};
@@ -248,7 +248,7 @@ impl Target {
         let surroundings = ground.surroundings()?;
         let engine = Engine::new(Capacity::for_instances(surroundings.limits, std::num::NonZeroUsize::MIN), &artefact)?;
         let revision = Revision::load(&engine, &artefact, surroundings).await?;
-        Ok(Self::Component { live: Live::new(Arc::new(revision)), _engine: engine })
+        Ok(Self::Component { live: Live::of(Arc::new(revision)), _engine: engine })
     }
 
     fn core(&self) -> Core {

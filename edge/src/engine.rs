@@ -113,6 +113,16 @@ impl Compiler {
         Ok(Self { engine: wasmtime::Engine::new(&config()).map_err(Error::Engine)?, cache })
     }
 
+    /// [`Compiler::new`] that keeps to the thread it is called on: the others have requests to answer.
+    ///
+    /// # Errors
+    /// [`Error::Engine`].
+    pub fn on_one_thread(cache: Option<&Path>) -> Result<Self, Error> {
+        let mut config = config();
+        config.parallel_compilation(false);
+        Ok(Self { engine: wasmtime::Engine::new(&config).map_err(Error::Engine)?, ..Self::new(cache)? })
+    }
+
     /// Takes `wasm` from the cache, or compiles it (a second of work on every core) and keeps it.
     ///
     /// # Errors
@@ -214,8 +224,8 @@ fn config() -> Config {
 /// Memories keep their 4 GiB of address space, so that the code needs no bounds checks; how much
 /// of it a guest gets is the limiter's business.
 fn pooling_config(capacity: Capacity, needs: &ResourcesRequired) -> Config {
-    let memories = needs.num_memories.max(1);
-    let tables = needs.num_tables.max(1);
+    let memories = needs.num_memories.max(MIN_MEMORIES);
+    let tables = needs.num_tables.max(MIN_TABLES);
     let elements = needs.max_initial_table_size.unwrap_or(0).max(MIN_TABLE_ELEMENTS);
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(capacity.instances)
@@ -240,7 +250,11 @@ fn pooling_config(capacity: Capacity, needs: &ResourcesRequired) -> Config {
 const CORE_INSTANCES: u32 = 32;
 /// An instance has one stack for its event loop and one for each guest call that blocks inside it.
 const STACKS: u32 = 8;
-/// A later revision may want more than today's.
+/// A later revision may want more than the first. Unused, they cost address space.
+const MIN_MEMORIES: u32 = 2;
+/// As [`MIN_MEMORIES`].
+const MIN_TABLES: u32 = 4;
+/// As [`MIN_MEMORIES`].
 const MIN_TABLE_ELEMENTS: u64 = 4096;
 /// Bytes of a slot zeroed by hand instead of given back to the system between two instances.
 const KEEP_RESIDENT: usize = 128 * 1024;

@@ -4,7 +4,6 @@ use std::{
     net::{SocketAddr, TcpListener},
     num::NonZeroUsize,
     path::{Path, PathBuf},
-    rc::Rc,
     sync::Arc,
     thread,
     time::{Duration, Instant},
@@ -16,14 +15,13 @@ use crate::{
     admin::{self, Admin, Asked, Fault, Public, Route, Table},
     engine::{self, Capacity, Compiler, Engine},
     front,
-    handler::{CoreHandler, Handler, Request, Response},
+    handler::Handler,
     kv, log, metrics,
-    node_door::NodeCore,
     observer::Observing,
-    revision::{self, Kind, Revision, Surroundings},
+    revision::{self, Revision, Surroundings},
+    revisions::{self, By, Change, Done, Found, Keeper, Live, Office, Refusal, Slot, Standing},
     server::{self, Drained, Server},
     status,
-    wasi_http::HttpCore,
 };
 
 /// How a node is set up.
@@ -48,6 +46,8 @@ pub struct Config {
     pub options: server::Options,
     /// A socket that listens already, for the admin listener.
     pub inherited_admin: Option<TcpListener>,
+    /// How the component may become another one.
+    pub revisions: revisions::Config,
 }
 
 /// Most connections at once, where nothing else is said.
@@ -58,7 +58,10 @@ pub struct Node {
     server: Server,
     admin: Option<Server>,
     context: Arc<front::Context>,
-    revision: Arc<Revision>,
+    slot: Arc<Slot>,
+    office: Office,
+    /// Ends after the last office, so it stands behind it.
+    _keeper: Keeper,
     /// Outlives every instance.
     _engine: Arc<Engine>,
 }
@@ -75,6 +78,9 @@ pub enum StartError {
     /// It did not describe itself in time.
     #[error("component does not start within {} s", START_TIME.as_secs())]
     Timeout,
+    /// The state folder cannot be used, or the thread that changes revisions not started.
+    #[error("cannot keep revisions")]
+    Revisions(#[source] std::io::Error),
     /// The address cannot be bound, or a thread not started.
     #[error("cannot listen on {listen}")]
     Listen {
@@ -95,10 +101,26 @@ impl Node {
     pub fn start(config: Config) -> Result<Self, StartError> {
         let cores = config.cores.unwrap_or_else(|| thread::available_parallelism().unwrap_or(NonZeroUsize::MIN));
         let capacity = Capacity::for_instances(config.surroundings.limits, cores);
-        let (metrics, store) = (config.surroundings.metrics.clone(), config.surroundings.store.clone());
-        let (component, around) = (&config.component, config.surroundings);
-        let (engine, revision) = off_runtime(|| load(component, config.cache.as_deref(), capacity, around))?;
+        let around = config.surroundings;
+        let (metrics, store) = (around.metrics.clone(), around.store.clone());
+        let (cache, keeping) = (config.cache.as_deref(), config.revisions);
+        let mut found = Found::look(keeping.state_dir.as_deref(), keeping.keep, &config.component)
+            .map_err(StartError::Revisions)?;
+        let last = found.component.take();
+        let (engine, revision) = off_runtime(|| {
+            let load = |component: &[u8]| load(component, cache, capacity, around.clone());
+            let Some(last) = last else { return load(&config.component) };
+            load(&last).or_else(|error| {
+                let error = anyhow::Error::from(error);
+                tracing::error!(error = %format_args!("{error:#}"), "what served last is not taken; the manifest's serves");
+                found.fall_back();
+                load(&config.component)
+            })
+        })?;
         let (engine, revision) = (Arc::new(engine), Arc::new(revision));
+        let slot = Slot::new(revision, keeping.thresholds.window);
+        let (office, keeper) =
+            Office::open(slot.clone(), engine.clone(), cache, around, found, keeping).map_err(StartError::Revisions)?;
         let public = server::Config {
             listen: config.listen,
             options: config.options,
@@ -108,7 +130,7 @@ impl Node {
         };
         let context = public.options.context.clone();
         metrics.register(|registry| context.metrics.register(registry));
-        let server = listen(public, Public::new(Observing::new(Live::new(revision.clone()), metrics.clone())))?;
+        let server = listen(public, Public::new(Observing::new(Live::new(slot.clone()), metrics.clone())))?;
         let admin = config.admin.map(|admin::Config { listen: address, token, routes }| {
             let private = server::Config {
                 listen: address,
@@ -122,11 +144,12 @@ impl Node {
                 .with(metrics::routes(&metrics))
                 .with(log::routes())
                 .with(kv::browse::routes(&store))
-                .with(status::routes(&metrics, revisions(&revision)))
+                .with(status::routes(&metrics, shown(&office)))
+                .with(revisions::routes(&office))
                 .with(routes);
-            listen(private, Admin::new(Live::apart(revision.clone()), table, token))
+            listen(private, Admin::new(Live::apart(slot.clone()), table, token))
         });
-        Ok(Self { server, admin: admin.transpose()?, context, revision, _engine: engine })
+        Ok(Self { server, admin: admin.transpose()?, context, slot, office, _keeper: keeper, _engine: engine })
     }
 
     /// Whether [`Node::start`] would start, up to what it listens on. Leaves compiled code in the cache.
@@ -164,10 +187,24 @@ impl Node {
         self.admin.as_ref().map(Server::addr)
     }
 
-    /// What it serves.
+    /// What it serves at this moment.
     #[must_use]
-    pub fn revision(&self) -> &Revision {
-        &self.revision
+    pub fn revision(&self) -> Arc<Revision> {
+        self.slot.now().active.revision.clone()
+    }
+
+    /// How its revisions stand.
+    #[must_use]
+    pub fn standing(&self) -> Arc<Standing> {
+        self.office.standing()
+    }
+
+    /// Changes what it serves. Requests go on being answered meanwhile, each by one revision.
+    ///
+    /// # Errors
+    /// [`Refusal`]; what was served is served.
+    pub async fn change(&self, change: Change, by: By) -> Result<Done, Refusal> {
+        self.office.change(change, by).await
     }
 
     /// Says at `/readyz` that it wants no new clients any more. It serves those who come all the same.
@@ -209,19 +246,10 @@ pub struct Sockets {
     pub admin: Option<TcpListener>,
 }
 
-/// What is served, for the status.
-fn revisions(revision: &Arc<Revision>) -> status::Revisions {
-    let revision = revision.clone();
-    Arc::new(move || {
-        let said = revision.description();
-        let active = serde_json::json!({
-            "digest": revision.digest().to_string(),
-            "state": "active",
-            "version": said.map(|said| &said.version),
-            "commit": said.map(|said| &said.commit),
-        });
-        serde_json::json!({"active": active, "revisions": [active], "can_roll_back": false})
-    })
+/// How revisions stand, for the status.
+fn shown(office: &Office) -> status::Revisions {
+    let office = office.clone();
+    Arc::new(move || serde_json::to_value(&*office.standing()).unwrap_or_default())
 }
 
 /// What a node answers whatever it serves.
@@ -277,69 +305,3 @@ pub(crate) fn load(
 
 /// A component that has not described itself by then never will.
 const START_TIME: Duration = Duration::from_secs(10);
-
-/// A revision as a handler.
-pub struct Live {
-    revision: Arc<Revision>,
-    /// Its cores share what one has no place for.
-    crew: bool,
-}
-
-impl Live {
-    /// Answers with `revision`.
-    #[must_use]
-    pub fn new(revision: Arc<Revision>) -> Self {
-        Self { revision, crew: true }
-    }
-
-    /// Answers with `revision` on cores that take nothing from the others, so that they have room
-    /// when all others are full.
-    #[must_use]
-    pub fn apart(revision: Arc<Revision>) -> Self {
-        Self { revision, crew: false }
-    }
-}
-
-impl Handler for Live {
-    type Core = Core;
-
-    fn core(&self, _: usize) -> Core {
-        match self.revision.kind() {
-            Kind::Node(revision) if self.crew => Core(Instances::Node(NodeCore::new(revision.clone()))),
-            Kind::Node(revision) => Core(Instances::Node(NodeCore::apart(revision.clone()))),
-            Kind::Http(revision) => Core(Instances::Http(Rc::new(HttpCore::new(revision.clone())))),
-        }
-    }
-}
-
-/// A revision's instances on one core.
-#[derive(Clone)]
-pub struct Core(Instances);
-
-#[derive(Clone)]
-enum Instances {
-    Node(Rc<NodeCore>),
-    Http(Rc<HttpCore>),
-}
-
-impl CoreHandler for Core {
-    fn handle(&self, request: Request) -> impl Future<Output = Response> + 'static {
-        let Self(instances) = self.clone();
-        async move {
-            match instances {
-                Instances::Node(core) => core.answer(request).await,
-                Instances::Http(core) => core.answer(request).await,
-            }
-        }
-    }
-
-    fn drained(&self) -> impl Future<Output = ()> + 'static {
-        let Self(instances) = self.clone();
-        async move {
-            match instances {
-                Instances::Node(core) => core.drained().await,
-                Instances::Http(core) => core.drained().await,
-            }
-        }
-    }
-}

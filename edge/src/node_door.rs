@@ -29,7 +29,7 @@ use crate::{
     metrics::pool::{Levels, Part},
     outbound,
     pool::{self, Choice},
-    problem::Problem,
+    problem::{Problem, SecondTry},
     queue::Queue,
     revision::NodeRevision,
 };
@@ -46,6 +46,10 @@ pub(crate) struct NodeCore {
     /// Tasks of instances, and the one of the inbox, that have not ended.
     running: Cell<usize>,
     ended: Notify,
+    /// Told to end: an instance takes one call and no other.
+    ending: Cell<bool>,
+    /// Cut off: no call begins.
+    cut: Cell<bool>,
     /// How it looks, for whoever watches.
     seen: Part,
 }
@@ -71,6 +75,8 @@ impl NodeCore {
             retiring: RefCell::default(),
             running: Cell::new(0),
             ended: Notify::new(),
+            ending: Cell::new(false),
+            cut: Cell::new(false),
         });
         core.start_instance();
         tokio::task::spawn_local(sweep_regularly(Rc::downgrade(&core)));
@@ -104,7 +110,7 @@ impl NodeCore {
         let mut first = Some(place);
         // Only a method without effect is tried again, once.
         let tries = if matches!(request.method, Method::GET | Method::HEAD) { 2 } else { 1 };
-        for _ in 0..tries {
+        for number in 1..=tries {
             let place = match first.take() {
                 Some(place) => Some(place),
                 None => self.wait_for_place().await,
@@ -113,12 +119,16 @@ impl NodeCore {
                 return self.refuse(&request.trace_id);
             };
             let answer = instance.call(self.wire(&request), request.deadline, place);
-            if instance.is_spent(self.revision.limits.max_memory_bytes) {
+            if self.ending.get() || instance.is_spent(self.revision.limits.max_memory_bytes) {
                 self.retire(&instance);
             }
             let _overdue = RetireWhenLate { core: &self, instance: &instance, deadline: request.deadline };
             if let Ok(response) = answer.await {
-                return unwire(response).unwrap_or_else(|| Problem::Internal.answer(&request.trace_id));
+                let mut answer = unwire(response).unwrap_or_else(|| Problem::Internal.answer(&request.trace_id));
+                if number > 1 {
+                    answer.extensions_mut().insert(SecondTry);
+                }
+                return answer;
             }
             self.retire(&instance);
         }
@@ -151,19 +161,36 @@ impl NodeCore {
         self.ended.notify_waiters();
     }
 
-    /// Retires every instance and waits for the last to end.
+    /// Retires every instance and waits for the last to end. What another core has passed on already is
+    /// still answered.
     pub(crate) async fn drained(self: Rc<Self>) {
-        self.revision.crew.leave(self.queue.places());
-        for instance in self.serving.take() {
-            instance.retire();
-            self.retiring.borrow_mut().push(instance);
-        }
+        self.end();
         while self.running.get() > 0 {
             self.ended.notified().await;
         }
     }
 
+    /// Retires every instance, also those that are yet to come.
+    fn end(&self) {
+        self.ending.set(true);
+        self.revision.crew.leave(self.queue.places());
+        for instance in self.serving.take() {
+            instance.retire();
+            self.retiring.borrow_mut().push(instance);
+        }
+    }
+
+    /// Drops every store with what is in it, and takes no more calls.
+    pub(crate) fn cut(&self) {
+        self.cut.set(true);
+        self.end();
+        self.retiring.borrow().iter().for_each(|instance| instance.kill());
+    }
+
     fn choose(self: &Rc<Self>) -> Option<Rc<Instance>> {
+        if self.cut.get() {
+            return None;
+        }
         let choice = {
             let serving = self.serving.borrow();
             pool::choose(serving.iter().map(|instance| instance.load()), &self.revision.limits)

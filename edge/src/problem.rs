@@ -41,6 +41,10 @@ pub enum Problem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Own(pub(crate) &'static str);
 
+/// Marks an answer that took a second try, because the first one's instance was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SecondTry;
+
 impl Problem {
     /// The answer: status, `content-type`, `cache-control`, and `retry-after` where it helps.
     #[must_use]

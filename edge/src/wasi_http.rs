@@ -49,7 +49,7 @@ use crate::{
     },
     outbound,
     pool::{self, Limits},
-    problem::Problem,
+    problem::{Problem, SecondTry},
     queue::Queue,
     revision::{Error, Surroundings, refuse_unknown_imports},
     variables::Snapshot,
@@ -118,32 +118,43 @@ pub(crate) struct HttpCore {
     revision: Arc<HttpRevision>,
     handler: ProxyHandler<State>,
     queue: Rc<Queue>,
-    /// Told to end, workers go as soon as they are idle; each holds a receiver until it is gone.
-    ending: watch::Sender<bool>,
+    /// Each worker holds a receiver until it is gone.
+    phase: watch::Sender<Phase>,
+}
+
+/// What the workers of a core are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Serve,
+    /// Go as soon as there is nothing to do.
+    End,
+    /// Go.
+    Cut,
 }
 
 impl HttpCore {
     /// Call inside the core's runtime.
     pub(crate) fn new(revision: Arc<HttpRevision>) -> Self {
-        let ending = watch::Sender::new(false);
+        let phase = watch::Sender::new(Phase::Serve);
         let client = outbound::Client::new(revision.outbound.clone());
         let queue = Queue::new(revision.limits.places(), revision.limits.queue_wait);
         let meters = Arc::new(Meters::default());
         tokio::task::spawn_local(look_regularly(revision.clone(), Arc::downgrade(queue.places()), meters.clone()));
         Self {
-            handler: ProxyHandler::new(State { revision: revision.clone(), client, ending: ending.clone(), meters }),
+            handler: ProxyHandler::new(State { revision: revision.clone(), client, phase: phase.clone(), meters }),
             queue,
             revision,
-            ending,
+            phase,
         }
     }
 
     pub(crate) fn answer(&self, request: Request) -> impl Future<Output = Response> + use<> {
         let (handler, queue, counts) = (self.handler.clone(), self.queue.clone(), self.revision.world.counts.clone());
+        let phase = self.phase.clone();
         async move {
             let tries = if matches!(request.method, Method::GET | Method::HEAD) { 2 } else { 1 };
             let mut problem = Problem::InstanceLost;
-            for _ in 0..tries {
+            for number in 1..=tries {
                 let mut place = queue.try_take();
                 if place.is_none() {
                     let _waiting = counts.wait();
@@ -153,12 +164,20 @@ impl HttpCore {
                     counts.refuse();
                     return Problem::Overloaded.answer(&request.trace_id);
                 };
+                if *phase.borrow() == Phase::Cut {
+                    break;
+                }
                 let Some(message) = message(&request) else {
                     return Problem::BadRequest("the Host header is no authority").answer(&request.trace_id);
                 };
                 match handler.handle(Ticket { deadline: request.deadline, place }, message).await {
                     Ok(response) => match whole(response).await {
-                        Some(response) => return response,
+                        Some(mut response) => {
+                            if number > 1 {
+                                response.extensions_mut().insert(SecondTry);
+                            }
+                            return response;
+                        }
                         None => problem = Problem::InstanceLost,
                     },
                     Err(error) => problem = classify(&error),
@@ -173,11 +192,16 @@ impl HttpCore {
 
     /// Ends the workers, each when it is idle, and waits until the last one is gone.
     pub(crate) fn drained(&self) -> impl Future<Output = ()> + use<> {
-        let ending = self.ending.clone();
+        let phase = self.phase.clone();
         async move {
-            ending.send_replace(true);
-            ending.closed().await;
+            phase.send_if_modified(|phase| std::mem::replace(phase, Phase::End.max(*phase)) == Phase::Serve);
+            phase.closed().await;
         }
+    }
+
+    /// Ends the workers whatever they do, and takes no more calls.
+    pub(crate) fn cut(&self) {
+        self.phase.send_replace(Phase::Cut);
     }
 }
 
@@ -266,7 +290,7 @@ const LOOK: Duration = Duration::from_millis(100);
 struct State {
     revision: Arc<HttpRevision>,
     client: outbound::Client,
-    ending: watch::Sender<bool>,
+    phase: watch::Sender<Phase>,
     meters: Arc<Meters>,
 }
 
@@ -306,7 +330,7 @@ impl HandlerState for State {
                 meter: meter.clone(),
                 latest: latest.clone(),
                 timer: Box::pin(sleep_until(now.into())),
-                told: Some(Box::pin(told(self.ending.subscribe()))),
+                told: [Phase::End, Phase::Cut].map(|phase| Some(told(self.phase.subscribe(), phase))),
             },
             state: Worker {
                 limits,
@@ -314,7 +338,7 @@ impl HandlerState for State {
                 latest,
                 reuse: pool::reuse(&limits, getrandom::u32().unwrap_or_default()),
                 born: now,
-                _alive: self.ending.subscribe(),
+                _alive: self.phase.subscribe(),
             },
         })
     }
@@ -333,23 +357,33 @@ struct Expiration {
     /// Deadline of the request that was taken last.
     latest: Arc<Mutex<Instant>>,
     timer: Pin<Box<Sleep>>,
-    /// Is ready when the core's workers have been told to end; `None` once it was.
-    told: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
+    /// For [`Phase::End`] and for [`Phase::Cut`]; `None` once it was told.
+    told: [Option<Told>; 2],
 }
 
-async fn told(mut ending: watch::Receiver<bool>) {
-    // Fails when the sender is gone, and the core with it.
-    let _ = ending.wait_for(|ending| *ending).await;
+type Told = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
+
+/// Is ready when the core's workers are told `phase`, or at [`Phase::End`] when the core is gone.
+fn told(mut phases: watch::Receiver<Phase>, phase: Phase) -> Told {
+    Box::pin(async move {
+        if phases.wait_for(|told| *told >= phase).await.is_err() && phase == Phase::Cut {
+            std::future::pending::<()>().await;
+        }
+    })
 }
 
 impl WorkerExpiration for Expiration {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>, status: WorkerStatus, since: Instant) -> Poll<()> {
         self.meter.turn_ends();
-        if self.told.as_mut().is_some_and(|told| told.as_mut().poll(cx).is_ready()) {
-            self.told = None;
+        for told in &mut self.told {
+            if told.as_mut().is_some_and(|told| told.as_mut().poll(cx).is_ready()) {
+                *told = None;
+            }
         }
+        let [ending, cut] = self.told.each_ref().map(Option::is_none);
         let end = match status {
-            WorkerStatus::Idle if self.told.is_none() => return Poll::Ready(()),
+            _ if cut => return Poll::Ready(()),
+            WorkerStatus::Idle if ending => return Poll::Ready(()),
             WorkerStatus::Idle => since + self.limits.max_idle,
             WorkerStatus::Requests => *self.latest.lock().unwrap_or_else(PoisonError::into_inner) + self.limits.grace,
             WorkerStatus::PostReturn => since + self.limits.grace,
@@ -374,7 +408,7 @@ struct Worker {
     latest: Arc<Mutex<Instant>>,
     reuse: u32,
     born: Instant,
-    _alive: watch::Receiver<bool>,
+    _alive: watch::Receiver<Phase>,
 }
 
 impl WorkerState for Worker {

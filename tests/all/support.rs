@@ -26,6 +26,7 @@ use edgepass_edge::{
     node::{self, Node},
     outbound::{self, Policy, Shared},
     revision::Surroundings,
+    revisions,
     server::{self, Server},
     variables::Sources,
 };
@@ -247,6 +248,7 @@ impl Setup {
             },
             options: server::Options::default(),
             inherited_admin: None,
+            revisions: revisions::Config::default(),
         })?;
         Ok(Running::Component(node))
     }

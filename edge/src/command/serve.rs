@@ -8,7 +8,7 @@ use procfs::process::LimitValue;
 use sd_notify::NotifyState;
 
 use crate::{
-    admin::{self, Announced},
+    admin::{self, Announced, Token},
     cli,
     command::store,
     development, front, handover,
@@ -16,8 +16,9 @@ use crate::{
     manifest::{Manifest, Settings},
     metrics::Metrics,
     node::{self, Node, Sockets},
-    outbound::{Policy, Shared},
+    outbound::{self, Exclusive, Guards, Policy, Shared},
     revision::Surroundings,
+    revisions::{By, Change, Done, Refusal},
     server,
     signal::{self, Order},
     tls::Certificates,
@@ -95,6 +96,21 @@ pub struct Running {
     simulator: Option<Simulator>,
     shutdown_delay: Duration,
     drain_timeout: Duration,
+    ground: Ground,
+}
+
+/// What stays when the manifest and the variables are read anew.
+struct Ground {
+    manifest: PathBuf,
+    /// Variables of the command line, and of the simulator.
+    arguments: Vec<String>,
+    /// Where the node listens.
+    listen: SocketAddr,
+    operator: Option<Token>,
+    metrics: Metrics,
+    store: SharedBackend,
+    exclusive: Exclusive,
+    guards: Guards,
 }
 
 /// Starts what `serve` asks for.
@@ -106,7 +122,7 @@ pub fn start(serve: &cli::Serve) -> anyhow::Result<Running> {
 }
 
 fn start_with(serve: &cli::Serve, sockets: Sockets) -> anyhow::Result<Running> {
-    let Prepared { mut config, simulator, shutdown_delay, drain_timeout } = prepare(serve)?;
+    let Prepared { mut config, simulator, shutdown_delay, drain_timeout, ground } = prepare(serve)?;
     let store = config.surroundings.store.clone();
     let mut announced = serve.admin.map(|_| Announced::claim(&serve.state_dir)).transpose()?;
     let tls = config.options.tls.clone();
@@ -117,7 +133,7 @@ fn start_with(serve: &cli::Serve, sockets: Sockets) -> anyhow::Result<Running> {
         announced.write(address).context("writing admin.addr")?;
         tracing::info!(%address, "admin listener");
     }
-    Ok(Running { node, tls, announced, store, simulator, shutdown_delay, drain_timeout })
+    Ok(Running { node, tls, announced, store, simulator, shutdown_delay, drain_timeout, ground })
 }
 
 /// All that a node needs, checked.
@@ -126,6 +142,7 @@ struct Prepared {
     simulator: Option<Simulator>,
     shutdown_delay: Duration,
     drain_timeout: Duration,
+    ground: Ground,
 }
 
 fn prepare(serve: &cli::Serve) -> anyhow::Result<Prepared> {
@@ -150,18 +167,7 @@ fn prepare(serve: &cli::Serve) -> anyhow::Result<Prepared> {
     arguments.extend(serve.variable.iter().cloned());
 
     let manifest = Manifest::read(&serve.manifest)?;
-    let sources = Sources::of_process(&arguments)?;
-    for (name, meant) in sources.slips(&manifest) {
-        tracing::warn!("{name} in the environment is no variable of the manifest; {meant} is");
-    }
-    let mut variables = sources.resolve(&manifest)?;
-    // Decided on the value, however it was given.
-    if !matches!(variables.component.get("reusable_codes"), None | Some("" | "false")) {
-        development::require_loopback("reusable_codes", serve.listen)?;
-        let platform = variables.component.get("wechat_base_url").unwrap_or_default();
-        development::require_loopback_url("reusable_codes", platform)?;
-    }
-
+    let settings = &manifest.component.settings;
     let path = serve.component.as_deref().unwrap_or_else(|| manifest.component.artefact());
     let component = fs::read(path).with_context(|| {
         format!("component {}: not there to read; `cargo xtask component` makes it", path.display())
@@ -172,36 +178,39 @@ fn prepare(serve: &cli::Serve) -> anyhow::Result<Prepared> {
     let store = if serve.check {
         Arc::new(kv::Memory::new())
     } else {
-        store::open(serve, manifest.component.settings.store_timeout, &metrics, &health)?
+        store::open(serve, settings.store_timeout, &metrics, &health)?
     };
-    let mut operators = None;
-    if let Some(listen) = serve.admin {
-        let token = admin::token(&serve.state_dir)?;
-        variables.component.add_secret_to_list(OPERATOR_TOKENS, token.expose());
-        operators = Some(admin::Config { listen, token, routes: Vec::new() });
-    }
-    // What clients see of it is for `server_timing` of the manifest to say; the node counts it.
-    variables.component.set(SERVER_TIMING, "true");
-    let settings = manifest.component.settings;
+    let operator = serve.admin.map(|_| admin::token(&serve.state_dir)).transpose()?;
+    let ground = Ground {
+        manifest: serve.manifest.clone(),
+        arguments,
+        listen: serve.listen,
+        operator: operator.clone(),
+        metrics,
+        store,
+        exclusive: Exclusive::default(),
+        guards: Guards::default(),
+    };
+    ground.metrics.register(|registry| ground.guards.metrics().register(registry));
+    let surroundings = ground.surroundings(&manifest)?;
+    let operators = serve.admin.zip(operator);
+    let operators = operators.map(|(listen, token)| admin::Config { listen, token, routes: Vec::new() });
     let options = server::Options {
         inherited: None,
-        tls: certificates(serve, &settings)?,
+        tls: certificates(serve, settings)?,
         max_per_client: Some(settings.per_client()),
         context: Arc::new(front::Context {
             trusted_proxies: settings.trusted_proxies.clone(),
             guard: settings.guard(),
-            routes: manifest.routes,
+            routes: manifest.routes.clone(),
             application: Some(front::Application {
-                name: manifest.application.name,
-                version: Some(manifest.application.version).filter(|version| !version.is_empty()),
+                name: manifest.application.name.clone(),
+                version: Some(manifest.application.version.clone()).filter(|version| !version.is_empty()),
             }),
             readiness: front::Readiness::with(health),
             ..front::Context::default()
         }),
     };
-    let policy = Policy::parse(&variables.allowed_outbound_hosts)?;
-    let outbound = settings.outbound();
-    metrics.register(|registry| outbound.guards.metrics().register(registry));
     let config = node::Config {
         listen: serve.listen,
         admin: operators,
@@ -210,19 +219,53 @@ fn prepare(serve: &cli::Serve) -> anyhow::Result<Prepared> {
         limits: settings.front(),
         component,
         cache: Some(serve.state_dir.join("compiled")),
-        surroundings: Surroundings {
-            limits: settings.pool(),
-            metrics,
-            variables: Arc::new(variables.component),
-            store_labels: manifest.component.key_value_stores,
-            store,
-            outbound: Shared::new(policy, outbound)?,
-        },
+        surroundings,
+        revisions: settings.revisions(&serve.state_dir, path),
         options,
         inherited_admin: None,
     };
     warn_of_descriptors(&config, settings.upstream_connections);
-    Ok(Prepared { config, simulator, shutdown_delay: settings.shutdown_delay, drain_timeout: settings.drain_timeout })
+    let (shutdown_delay, drain_timeout) = (settings.shutdown_delay, settings.drain_timeout);
+    Ok(Prepared { config, simulator, shutdown_delay, drain_timeout, ground })
+}
+
+impl Ground {
+    /// What the component of `manifest` is given, with the variables as they are now.
+    fn surroundings(&self, manifest: &Manifest) -> anyhow::Result<Surroundings> {
+        let sources = Sources::of_process(&self.arguments)?;
+        for (name, meant) in sources.slips(manifest) {
+            tracing::warn!("{name} in the environment is no variable of the manifest; {meant} is");
+        }
+        let mut variables = sources.resolve(manifest)?;
+        // Decided on the value, however it was given.
+        if !matches!(variables.component.get("reusable_codes"), None | Some("" | "false")) {
+            development::require_loopback("reusable_codes", self.listen)?;
+            let platform = variables.component.get("wechat_base_url").unwrap_or_default();
+            development::require_loopback_url("reusable_codes", platform)?;
+        }
+        if let Some(token) = &self.operator {
+            variables.component.add_secret_to_list(OPERATOR_TOKENS, token.expose());
+        }
+        // What clients see of it is for `server_timing` of the manifest to say; the node counts it.
+        variables.component.set(SERVER_TIMING, "true");
+        let policy = Policy::parse(&variables.allowed_outbound_hosts)?;
+        let settings = &manifest.component.settings;
+        let outbound =
+            outbound::Options { exclusive: self.exclusive.clone(), guards: self.guards.clone(), ..settings.outbound() };
+        Ok(Surroundings {
+            limits: settings.pool(),
+            metrics: self.metrics.clone(),
+            variables: Arc::new(variables.component),
+            store_labels: manifest.component.key_value_stores.clone(),
+            store: self.store.clone(),
+            outbound: Shared::new(policy, outbound)?,
+        })
+    }
+
+    /// As [`Ground::surroundings`], of the manifest as it is now.
+    fn again(&self) -> anyhow::Result<Surroundings> {
+        self.surroundings(&Manifest::read(&self.manifest)?)
+    }
 }
 
 /// A connection is a descriptor, and so is an exchange; the store has its files.
@@ -322,6 +365,11 @@ impl Running {
         Ok(())
     }
 
+    fn change(&self, change: Change) -> Result<Done, Refusal> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|_| Refusal::ending())?;
+        runtime.block_on(self.node.change(change, By::node()))
+    }
+
     /// Reads again what can be while it serves.
     fn reload(&mut self) {
         if let Ok(now) = NotifyState::monotonic_usec_now() {
@@ -333,6 +381,14 @@ impl Running {
                 Ok(false) => tracing::info!("the TLS files are as they were"),
                 Err(error) => tracing::error!(error = %error, "the TLS certificate stays"),
             }
+        }
+        // Its limits of connections and clients stay; what the component is given does not.
+        match self.ground.again() {
+            Ok(around) => match self.change(Change::Reload(around.into())) {
+                Ok(_) => tracing::info!("new variables and limits"),
+                Err(refusal) => tracing::error!(%refusal, "the variables and limits stay"),
+            },
+            Err(error) => tracing::error!(error = %format_args!("{error:#}"), "the variables and limits stay"),
         }
         tell(&[NotifyState::Ready]);
     }
@@ -351,7 +407,7 @@ impl Running {
         }
         runtime.block_on(self.store.close()).context("closing the store")?;
         // Files it has open are locked: they have to be closed, and not only by the new program's start.
-        drop((runtime, self.store, self.announced, self.simulator));
+        drop((runtime, self.ground, self.store, self.announced, self.simulator));
         match program.execute(sockets) {
             Ok(never) => match never {},
             Err(error) => Err(error).context("running the new program; this one has ended already"),

@@ -14,6 +14,7 @@ use toml::Table;
 use crate::{
     front::{self, By, Guard, Limit, Rate},
     outbound, pool,
+    revisions::{self, Share, Thresholds, UploadKeys},
 };
 
 /// Settings of the node for one component. Durations are written `"250ms"`, `"30s"`, `"1h"`.
@@ -112,10 +113,29 @@ pub struct Settings {
     pub breaker_max_wait: Duration,
     /// More certificate authorities for upstreams, in PEM. Default: Mozilla's only.
     pub ca_roots: Option<PathBuf>,
+    /// Revisions that served before and are kept, for going back to. Default: 5.
+    pub revisions_kept: usize,
+    /// Whether the component's file is looked at every second, and served when it has changed. Default: no.
+    pub watch: bool,
+    /// Public keys, as `edgepass keygen upload` shows them, separated by commas: only what one of
+    /// them signed is taken. Default: none, and whatever comes with the admin token is taken.
+    #[serde(deserialize_with = "upload_keys")]
+    pub upload_keys: UploadKeys,
+    /// How long a new revision is watched, and taken back when it does badly. Default: 60 s.
+    #[serde(deserialize_with = "duration")]
+    pub rollback_window: Duration,
+    /// Requests before it is judged. Default: 20.
+    pub rollback_min_requests: u64,
+    /// The share of requests lost with their instance, above what the old revision loses, that is too
+    /// much; `"100%"` is never. Default: `"0.5%"`.
+    pub rollback_lost: Share,
+    /// As `rollback_lost`, of requests answered with 500 or above or not at all. Default: `"2%"`.
+    pub rollback_failed: Share,
 }
 
 impl Default for Settings {
     fn default() -> Self {
+        let thresholds = Thresholds::default();
         Self {
             node: None,
             cores: None,
@@ -151,6 +171,13 @@ impl Default for Settings {
             breaker_failures: 5,
             breaker_max_wait: Duration::from_secs(30),
             ca_roots: None,
+            revisions_kept: 5,
+            watch: false,
+            upload_keys: UploadKeys::default(),
+            rollback_window: thresholds.window,
+            rollback_min_requests: thresholds.min_requests,
+            rollback_lost: thresholds.max_lost,
+            rollback_failed: thresholds.max_failed,
         }
     }
 }
@@ -220,6 +247,25 @@ impl Settings {
             },
             extra_roots: self.ca_roots.clone(),
             ..outbound::Options::default()
+        }
+    }
+
+    /// How the component may become another one, which is kept in `state_dir`; `file` is where it came
+    /// from.
+    #[must_use]
+    pub fn revisions(&self, state_dir: &Path, file: &Path) -> revisions::Config {
+        revisions::Config {
+            state_dir: Some(state_dir.to_owned()),
+            keep: self.revisions_kept,
+            thresholds: Thresholds {
+                window: self.rollback_window,
+                min_requests: self.rollback_min_requests,
+                max_lost: self.rollback_lost,
+                max_failed: self.rollback_failed,
+            },
+            upload_keys: self.upload_keys.clone(),
+            watch: self.watch.then(|| file.to_owned()),
+            drain: self.drain_timeout,
         }
     }
 
@@ -297,6 +343,10 @@ fn networks<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<IpNet>, D:
         network.map_err(|_| D::Error::custom(format!("`{text}` is neither a network like `10.0.0.0/8` nor an address")))
     });
     networks.collect()
+}
+
+fn upload_keys<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UploadKeys, D::Error> {
+    UploadKeys::parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
 }
 
 fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rate, D::Error> {

@@ -67,8 +67,8 @@ pub enum Action {
     RollBack,
     /// The configuration was read again.
     Reload,
-    /// The node started.
-    Start,
+    /// What it replaced had to be cut off.
+    Drain,
 }
 
 /// How something went.
@@ -81,6 +81,35 @@ pub enum Ended {
     Refused,
     /// It went wrong: the node's operator has to act.
     Failed,
+}
+
+impl Action {
+    /// As it is written.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Upload => "upload",
+            Self::Activate => "activate",
+            Self::Canary => "canary",
+            Self::Promote => "promote",
+            Self::Stop => "stop",
+            Self::RollBack => "roll_back",
+            Self::Reload => "reload",
+            Self::Drain => "drain",
+        }
+    }
+}
+
+impl Ended {
+    /// As it is written.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 impl Entry {

@@ -39,6 +39,9 @@ pub struct State {
     /// What served before, the latest first.
     #[serde(default)]
     pub previous: Vec<Digest>,
+    /// What was taken in last, if it has not served since.
+    #[serde(default)]
+    pub ready: Option<Digest>,
     /// What is tried, and on whom.
     #[serde(default)]
     pub canary: Option<(Digest, Rule)>,
@@ -49,6 +52,7 @@ impl State {
     /// canary, there is none any more.
     pub fn activate(&mut self, digest: Digest) {
         self.canary.take_if(|(canary, _)| *canary == digest);
+        self.ready.take_if(|ready| *ready == digest);
         if self.active == Some(digest) {
             return;
         }
@@ -77,7 +81,7 @@ impl State {
     fn kept(&self, keep: usize) -> BTreeSet<Digest> {
         let canary = self.canary.as_ref().map(|(digest, _)| *digest);
         let previous = self.previous.iter().take(keep).copied();
-        [self.base, self.active, canary].into_iter().flatten().chain(previous).collect()
+        [self.base, self.active, self.ready, canary].into_iter().flatten().chain(previous).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use edgepass_edge::{
     node::{Config, Node},
     outbound, pool,
     revision::Surroundings,
-    server,
+    revisions, server,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -38,6 +38,7 @@ pub(crate) fn config(component: Vec<u8>, store: Arc<Accomplice>) -> Config {
         },
         options: server::Options::default(),
         inherited_admin: None,
+        revisions: revisions::Config::default(),
     }
 }
 

@@ -22,6 +22,34 @@ pub(crate) fn component() -> Vec<u8> {
     encode(&TEXT.replace("$PROBLEMS", "0"))
 }
 
+/// The guest under another version, and so another revision.
+pub(crate) fn version(version: [char; 5]) -> Vec<u8> {
+    encode(&TEXT.replace("$PROBLEMS", "0").replace("1.2.3", &String::from_iter(version)))
+}
+
+/// A guest that does this first at every call.
+pub(crate) fn that(does: Does) -> Vec<u8> {
+    let first = match does {
+        Does::Trap => "(unreachable)",
+        Does::TrapNowAndThen => "(if (i32.eqz (i32.rem_u (global.get $calls) (i32.const 100))) (then (unreachable)))",
+        Does::Spin => "(loop $spin (br $spin))",
+        Does::EatMemory => {
+            "(loop $eat (br_if $eat (i32.ne (i32.const -1) (memory.grow (i32.const 16))))) (unreachable)"
+        }
+    };
+    encode(&TEXT.replace("$PROBLEMS", "0").replace(";;$FIRST", first))
+}
+
+/// What a guest does that should not be served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Does {
+    Trap,
+    /// In every hundredth call of an instance.
+    TrapNowAndThen,
+    Spin,
+    EatMemory,
+}
+
 /// A guest that finds fault with its settings.
 pub(crate) fn with_a_problem() -> Vec<u8> {
     encode(&TEXT.replace("$PROBLEMS", "1").replace("$SETTING", "no_value"))

@@ -11,5 +11,6 @@ mod http_door;
 mod metrics;
 mod overload;
 mod start;
+mod swap;
 mod tls;
 mod traces;

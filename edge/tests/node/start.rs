@@ -32,7 +32,8 @@ fn what_is_no_component_is_refused() {
 #[test]
 fn the_component_describes_itself() {
     let node = start(Accomplice::new(), |_| {});
-    let said = node.revision().description().expect("a node component");
+    let revision = node.revision();
+    let said = revision.description().expect("a node component");
     assert_eq!((said.version.as_str(), said.commit.as_str()), ("1.2.3", "abc"));
     assert_eq!(said.built, "2026-01-01T00:00:00Z");
     assert_ne!(node.addr().port(), 0);
